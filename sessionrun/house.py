@@ -332,7 +332,7 @@ STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
     # Before a session starts or gets more tasks: what tries whether this machine can run them; perhaps a warning.
     "start": (
         Step("worktrees.steps:check_environments", of_tasks=("environment",)),
-        Step("walls.steps:check_sandboxes", ("landing",), of_tasks=("sandbox",)),
+        Step("walls.trial:check_spec", ("landing",), of_tasks=("sandbox",)),
     ),
     # A follow-up for a task that has ended: what refuses it, of the session's spec and the task's state.
     "continue": (Step("worktrees.steps:check_branch", of_tasks=("workspace.kind",)),),

@@ -24,7 +24,9 @@ import psutil
 import pytest
 from conftest import eventually, kill_sessions
 
+from sessionrun.model.asked import Sandbox
 from sessionrun.store.session import SessionDir
+from sessionrun.walls import groups
 from sessionrun.walls.trial import find_problem
 
 OTHER: Final = 65534
@@ -46,8 +48,26 @@ def need_walls() -> None:
         pytest.skip(f"no walls here: {problem}")
 
 
+def need_groups(wish: Sandbox) -> None:
+    """Skip the test, with the reason, where no control groups for these limits can be made."""
+    problem = groups.find_problem(wish)
+    if problem is not None:
+        pytest.skip(problem)
+
+
 IS_INSIDE: Final = "tr '\\0' ' ' < /proc/1/cmdline | grep -q bwrap"
 """Passes inside of walls: the first process is bubblewrap's."""
+
+
+def closed(policy: str) -> dict[str, Any]:
+    """The sandbox of a task that needs no network."""
+    return {"policy": policy, "network": "none"}
+
+
+def reasons(tasks: Mapping[str, Any]) -> dict[str, Any]:
+    """Of tasks that did not succeed: the outcome and why."""
+    ends = {name: (task["outcome"], task["reason"]) for name, task in tasks.items()}
+    return {name: end for name, end in ends.items() if end[0] != "succeeded"}
 
 
 def bare_path(folder: Path) -> str:
@@ -86,7 +106,7 @@ class Walled:
 
     @property
     def results(self) -> Path:
-        return self.root / "results"
+        return Path(self.environ["SESSIONRUN_RESULTS_DIR"])
 
     def call(
         self, *argv: str, cwd: Path | None = None, code: int | None = 0, env: Mapping[str, str] | None = None
@@ -153,10 +173,7 @@ class Walled:
     def start(self, plan: object, *words: str, env: Mapping[str, str] | None = None) -> SessionDir:
         """Start a session; it runs on behind the test."""
         (session_id,) = self.launch(plan, *words, env=env).stdout.split()
-        return SessionDir(self.find_results() / f"session-{session_id}")
-
-    def find_results(self) -> Path:
-        return Path(self.environ["SESSIONRUN_RESULTS_DIR"])
+        return SessionDir(self.results / f"session-{session_id}")
 
     def run(self, plan: object, *words: str, env: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Run a session to its end; its tasks by id, as `status --json` shows them."""
@@ -234,12 +251,12 @@ def make_walled(*, other: bool) -> Iterator[Walled]:
             "XDG_CONFIG_HOME": str(site.home / "config"),
             "PYTHONPATH": _find_libraries(),
             "PYTHONDONTWRITEBYTECODE": "1",
-            "SESSIONRUN_RESULTS_DIR": str(site.results),
+            "SESSIONRUN_RESULTS_DIR": str(root / "results"),
         }
         site.write("home/.gitconfig", "[user]\n\tname = Ann\n\temail = ann@example.org\n")
         yield site
     finally:
-        kill_sessions(site.find_results())
+        kill_sessions(site.results)
         shutil.rmtree(root, ignore_errors=True)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import count
 from typing import Final
 
 from sessionrun.engine.money import (
@@ -27,10 +28,9 @@ from sessionrun.engine.moves import (
     ease_holds,
     enter,
     halt,
-    keep_seat,
+    leave_seat,
     offer,
     stop,
-    take_seat,
     take_up,
     tell_dependents,
 )
@@ -41,12 +41,11 @@ from sessionrun.engine.providers import (
     hear,
     keep_in_work,
     lift,
-    rebase_holds,
 )
 from sessionrun.engine.requests import add_task, add_tasks, apply_request, reopen
 from sessionrun.engine.state import BUDGET, FAILURES, START_BATCH, Act, Rules, State, find_job
 from sessionrun.engine.task import UP_TO_WORK, RunningJob, TaskState
-from sessionrun.engine.tokens import STAGGER, delay_start, give, job_tokens, take, wanted_tokens
+from sessionrun.engine.tokens import STAGGER, START, give, job_tokens, take, wanted_tokens
 from sessionrun.engine.transitions import (
     AS_OUTCOME,
     AS_PHASE,
@@ -90,9 +89,6 @@ from sessionrun.model.keys import WORKSPACE_PHASES, Phase
 from sessionrun.model.reasons import CHECK_NOT_RUN, LEFT_RUNNING, effect_of
 from sessionrun.model.spec import turn_deadline
 
-JUDGING: Final[tuple[Phase, ...]] = ("check", "prove")
-"""Phases that may send a task back to WORK, in its next round."""
-
 
 def apply(state: State, entry: Entry) -> None:
     """Fold one journal entry into the state."""
@@ -116,7 +112,12 @@ def _on_session_started(state: State, entry: Entry, event: SessionStarted) -> No
 def _on_supervisor_started(state: State, entry: Entry, event: SupervisorStarted) -> None:
     if state.boot_id and state.boot_id != event.boot_id:
         rebase_clock(state, entry)
-    delay_start(state, entry.at, entry.mono)
+    at = state.spec.limits.starts_at
+    # held until it is to begin, unless a user has released it before; for a second supervisor anew, because after
+    # a restart of the machine its clock is another one
+    if at is not None and at > entry.at and (not state.epoch or START in state.holds):
+        until = entry.mono + at - entry.at
+        state.holds[START] = HoldPlaced(START, "the session begins later, as asked for", until)
     state.epoch, state.boot_id, state.supervisor = event.epoch, event.boot_id, event
     if state.started_at is None:
         state.started_at = entry.at
@@ -153,7 +154,10 @@ def _begin_phase(state: State, entry: Entry, event: JobClaimed, task: TaskState)
         if task.follow_ups and task.place is not None and task.place.base_commit is not None:
             task.earlier_place = task.place  # it is asked to go on where the work lies now
         task.prepared, task.place = True, None
-        take_seat(state, task)
+        # a second PREPARE of the attempt goes to the same seat
+        if state.spec.seats is not None and task.spec.workspace.kind == "worktree" and task.seat is None:
+            task.seat = next(number for number in count(1) if number not in state.seats)
+            state.seats[task.seat] = task.spec.id
 
 
 def _on_job_started(state: State, entry: Entry, event: JobStarted) -> None:
@@ -226,8 +230,12 @@ def _finish(state: State, event: JobFinished, task: TaskState, job: RunningJob) 
         ran = event.usage is not None or event.wait_status is not None or task.remark is not None
         settle(state, task, job.reserved, account(state, task, event.usage, event.model) if ran else None)
     if event.place is not None:
-        task.place = event.place
-        keep_seat(state, task)
+        task.place, seat = event.place, event.place.seat
+        # another session, or work that is not ours, may have the task's seat: then its job has found the next one
+        if seat is not None and task.seat is not None and seat != task.seat:
+            leave_seat(state, task)
+            task.seat = seat
+            state.seats[seat] = task.spec.id
     if event.key.phase == "release":
         take_back(task)
     if event.key.phase == "check":
@@ -254,12 +262,8 @@ def _on_budget_refused(state: State, entry: Entry, event: BudgetRefused) -> None
 def _on_task_ended(state: State, entry: Entry, event: TaskEnded) -> None:
     task = state.tasks[event.task]
     close_attempt(state, task)
-    task.decided, task.outcome, task.reason_class, task.reason = (
-        None,
-        event.outcome,
-        event.reason_class,
-        event.reason,
-    )
+    task.decided, task.outcome = None, event.outcome
+    task.reason_class, task.reason = event.reason_class, event.reason
     state.outcomes[event.outcome] = state.outcomes.get(event.outcome, 0) + 1
     state.failed_mends += task.spec.mend is not None and event.outcome in FAILURES
     task.ended_seq, task.held = entry.seq, None
@@ -329,7 +333,7 @@ _APPLY: Final[Mapping[type, Act]] = {
     HoldPlaced: _on_hold_placed,
     HoldLifted: _on_hold_lifted,
     LimitHeard: hear,
-    RequestReceived: lambda state, _, event: apply_request(state, event),
+    RequestReceived: apply_request,
     SessionEnded: _on_session_ended,
 }
 
@@ -379,10 +383,11 @@ def _go_to(state: State, task: TaskState, target: Target, reason_class: str | No
     while phase is not None and not task.has_phase(phase):
         target = TRANSITIONS[phase, "passed", task.round < task.spec.rounds]
         phase = AS_PHASE.get(target)
-    if phase == "work" and task.phase in ("work", *JUDGING) and is_used_up(state, task):
+    is_next_round = phase == "work" and task.phase in ("work", "check", "prove")
+    if is_next_round and is_used_up(state, task):
         decide_outcome(state, task, "failed", BUDGET, describe_used_up(state, task))
     elif phase is not None:
-        if phase == "work" and task.phase in ("work", *JUDGING):
+        if is_next_round:
             task.round += 1
             task.round_deadline, task.overdue = None, reason_class == "round_timeout"
             if reason_class == LEFT_RUNNING:
@@ -419,4 +424,11 @@ def rebase_clock(state: State, entry: Entry) -> None:
         if task.not_before:
             task.not_before = now
             offer(state, task)
-    rebase_holds(state, now)
+    for name, hold in state.holds.items():
+        if hold.until is not None:  # it is over; but what a provider said in wall time holds on
+            known = state.providers.get(name)
+            ends_at = None if known is None or known.until_at is None else known.until_at - state.wall_offset
+            state.holds[name] = replace(hold, until=now if ends_at is None else max(now, ends_at))
+    for known in state.providers.values():
+        if known.canary_until is not None:
+            known.canary_until = now

@@ -43,7 +43,6 @@ FIRST_TRIES: Final = 3
 
 NANO: Final = 10**9
 
-
 _UNKNOWN: Final = Rate()
 
 
@@ -292,14 +291,10 @@ def project_usage_by_model(totals: Mapping[str, Usage]) -> dict[str, shown.Usage
 
 def project_usage_by_agent(task: TaskState) -> dict[str, dict[str, shown.Usage]] | None:
     """The same of each agent and model, if another one than the task's own used some of it."""
-    by_agent: dict[str, dict[str, Usage]] = {}
+    by_agent: dict[str, dict[str, shown.Usage]] = {}
     for (agent, model), used in task.usage_by_agent.items():
-        by_agent.setdefault(agent, {})[model] = used
-    if by_agent.keys() <= {task.agent}:
-        return None
-    return {
-        agent: {model: project_usage(used) for model, used in models.items()} for agent, models in by_agent.items()
-    }
+        by_agent.setdefault(agent, {})[model] = project_usage(used)
+    return None if by_agent.keys() <= {task.agent} else by_agent
 
 
 def project_session_usage(state: State) -> shown.SessionUsage | None:

@@ -6,7 +6,6 @@ They keep the index of the ready queue and the counters of needs true.  Why a st
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import count
 from typing import Final
 from zlib import crc32
 
@@ -204,27 +203,6 @@ def begin(spec: SessionSpec, rows: tuple[Rules, ...]) -> State:
     for known in state.tasks.values():
         enlist(state, known)
     return state
-
-
-def take_seat(state: State, task: TaskState) -> None:
-    """PREPARE is claimed: the task gets the lowest seat that no other one holds, until its RELEASE is over.
-
-    A second PREPARE of the attempt goes to the same seat.
-    """
-    if state.spec.seats is None or task.spec.workspace.kind != "worktree" or task.seat is not None:
-        return
-    task.seat = next(number for number in count(1) if number not in state.seats)
-    state.seats[task.seat] = task.spec.id
-
-
-def keep_seat(state: State, task: TaskState) -> None:
-    """The seat is that which the job found: the next one if another session, or work that is not ours, has it."""
-    found = task.place.seat if task.place is not None else None
-    if found is None or found == task.seat or task.seat is None:
-        return
-    leave_seat(state, task)
-    task.seat = found
-    state.seats[found] = task.spec.id
 
 
 def leave_seat(state: State, task: TaskState) -> None:

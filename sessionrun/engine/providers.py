@@ -13,7 +13,6 @@ Nothing here reads a clock: times come from the entries.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 from zlib import crc32
 
@@ -46,8 +45,6 @@ CANARY_S: Final = 60.0
 
 SPREAD_S: Final = 5.0
 """Over so many seconds those that waited are spread."""
-
-_UNKNOWN: Final = Provider()
 
 
 def keep_in_work(state: State, entry: Entry, task: TaskState, failure: JobFinished) -> bool:
@@ -164,18 +161,6 @@ def change_agent(task: TaskState) -> None:
     task.fallbacks, task.backoffs = task.fallbacks + 1, 0
     task.last_conversation = task.last_model = None
     leave_thread(task)
-
-
-def rebase_holds(state: State, now: float) -> None:
-    """After a reboot: holds are over, but what a provider said in wall time holds on."""
-    for name, hold in state.holds.items():
-        if hold.until is not None:
-            known = state.providers.get(name, _UNKNOWN)
-            until = now if known.until_at is None else max(now, known.until_at - state.wall_offset)
-            state.holds[name] = replace(hold, until=until)
-    for known in state.providers.values():
-        if known.canary_until is not None:
-            known.canary_until = now
 
 
 def _wants_fallback(task: TaskState, reason_class: str | None) -> bool:

@@ -27,7 +27,7 @@ from sessionrun.model.spec import PROVIDER_PREFIX, SLOT, AgentSpec, SessionSpec,
 from sessionrun.model.validation import validate_tasks, validate_uses, validate_wishes
 
 
-def apply_request(state: State, event: RequestReceived) -> None:
+def apply_request(state: State, entry: Entry, event: RequestReceived) -> None:
     """Do what is asked for; a request that was taken before counts once."""
     if event.request_id not in state.requests:
         state.requests.add(event.request_id)
@@ -109,15 +109,14 @@ def _continue(state: State, event: RequestReceived) -> None:
 
 def list_chosen(state: State, event: RequestReceived) -> list[TaskState]:
     """The tasks that a retry names or chooses; others may come along."""
-    return [task for task in _named(state, event.tasks) if _is_chosen(task, event)]
-
-
-def _is_chosen(task: TaskState, event: RequestReceived) -> bool:
-    outcome = task.known_outcome
-    is_old_mend = task.spec.mend is not None and not event.tasks  # a retry of its owner begins new ones
-    if outcome is None or outcome == "succeeded" or is_old_mend:
-        return False
-    return outcome in event.outcomes if event.outcomes else bool(event.tasks)
+    chosen = []
+    for task in _named(state, event.tasks):
+        outcome = task.known_outcome
+        is_old_mend = task.spec.mend is not None and not event.tasks  # a retry of its owner begins new ones
+        is_asked_for = outcome in event.outcomes if event.outcomes else bool(event.tasks)
+        if is_asked_for and outcome not in (None, "succeeded") and not is_old_mend:
+            chosen.append(task)
+    return chosen
 
 
 def _hold(state: State, event: RequestReceived) -> None:

@@ -17,6 +17,7 @@ Costs: O(log n) per event.  Only requests, the stop of a session after failures 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from heapq import heappop
 from typing import Literal, TypeAlias
 
 from sessionrun.engine.money import describe_used_up, is_hopeless, is_used_up, soft_budget_spent
@@ -100,10 +101,19 @@ def decide(state: State, now: float) -> Iterator[Order]:
 
 
 def _find_due(state: State, now: float) -> Iterator[Order]:
-    yield from _lift_holds(state, now)
+    for hold in [*state.holds.values()]:
+        if hold.until is not None and hold.until <= now:
+            yield Record(HoldLifted(hold.resource))
+    for name, known in state.providers.items():
+        if known.canary_until is not None and known.canary_until <= now:
+            yield Record(HoldLifted(name))
     yield from _fire_timers(state, now)
     yield from _stop_jobs(state)
-    yield from _end_tasks(state, now)
+    while state.queue.decided:
+        task = state.tasks[state.queue.decided.popleft()]
+        if task.decided is not None and task.outcome is None and not task.prepared:
+            yield Record(_ending(state, task, now))
+            yield from _stop_jobs(state)  # it may be the last failure that is allowed
     if (reason := soft_budget_spent(state)) is not None:
         yield Record(HoldPlaced(BUDGET, reason))
     for rules in state.rules:
@@ -111,23 +121,16 @@ def _find_due(state: State, now: float) -> Iterator[Order]:
             yield Record(event)
 
 
-def _lift_holds(state: State, now: float) -> Iterator[Order]:
-    for hold in [*state.holds.values()]:
-        if hold.until is not None and hold.until <= now:
-            yield Record(HoldLifted(hold.resource))
-    for name, known in state.providers.items():
-        if known.canary_until is not None and known.canary_until <= now:
-            yield Record(HoldLifted(name))
-
-
 def _fire_timers(state: State, now: float) -> Iterator[Order]:
-    while (top := state.queue.first_timer()) is not None:
-        time, task_id = top
-        job = state.tasks[task_id].job
-        timer = None if job is None else job.timer_at(time)
+    timers = state.queue.timers
+    while timers:
+        time, _, task_id = timers[0]
+        job, timer = state.tasks[task_id].job, None
+        if job is not None and job.stopping is None:
+            timer = job.timer if time == job.deadline else "idle_timeout" if time == job.idle_at else None
         if timer is not None and time > now:
             return
-        state.queue.drop_timer()
+        heappop(timers)
         if job is not None and timer is not None:
             looks = timer in ("idle_timeout", "workspace_timeout")
             yield CheckOutput(job.key, timer) if looks else Record(TimerFired(job.key, timer))
@@ -138,14 +141,6 @@ def _stop_jobs(state: State) -> Iterator[Order]:
         job = state.tasks[state.queue.stops.popleft()].job
         if job is not None and job.stopping is not None:
             yield CancelJob(job.key, "cancelled" if job.stopping == "cancelled" else "timed_out", now=job.now)
-
-
-def _end_tasks(state: State, now: float) -> Iterator[Order]:
-    while state.queue.decided:
-        task = state.tasks[state.queue.decided.popleft()]
-        if task.decided is not None and task.outcome is None and not task.prepared:
-            yield Record(_ending(state, task, now))
-            yield from _stop_jobs(state)  # it may be the last failure that is allowed
 
 
 def _ending(state: State, task: TaskState, now: float) -> TaskEnded | TaskRetried:

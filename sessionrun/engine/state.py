@@ -46,15 +46,18 @@ Ready: TypeAlias = tuple[int, int, str, str]
 
 
 class ReadyQueue:
-    """Heaps of task ids: ready now, parked under a token, waiting for a time; and what is to be told."""
+    """Heaps of task ids: ready now, parked under a token, waiting for a time; and what is to be told.
 
-    __slots__ = ("_delayed", "_parked", "_ready", "_timers", "decided", "stops")
+    `timers` is the heap of deadlines (monotonic), each with place and id of a task; any of them may be stale.
+    """
+
+    __slots__ = ("_delayed", "_parked", "_ready", "decided", "stops", "timers")
 
     def __init__(self) -> None:
         self._ready: list[Ready] = []
         self._parked: dict[str, list[tuple[int, int, str]]] = {}
         self._delayed: list[tuple[float, int, int, str]] = []
-        self._timers: list[tuple[float, int, str]] = []
+        self.timers: list[tuple[float, int, str]] = []
         self.stops: deque[str] = deque()
         self.decided: deque[str] = deque()
 
@@ -106,19 +109,11 @@ class ReadyQueue:
     def set_timer(self, deadline: float | None, task: TaskState) -> None:
         """A running job of this task is to end by `deadline` (monotonic), if there is one."""
         if deadline is not None:
-            heappush(self._timers, (deadline, task.num, task.spec.id))
-
-    def first_timer(self) -> tuple[float, str] | None:
-        """The earliest deadline and its task; it may be stale."""
-        return (self._timers[0][0], self._timers[0][2]) if self._timers else None
-
-    def drop_timer(self) -> None:
-        """Forget the earliest deadline."""
-        heappop(self._timers)
+            heappush(self.timers, (deadline, task.num, task.spec.id))
 
     def next_time(self) -> float | None:
         """The earliest monotonic time at which something here becomes due."""
-        times = [heap[0][0] for heap in (self._delayed, self._timers) if heap]
+        times = [heap[0][0] for heap in (self._delayed, self.timers) if heap]
         return min(times) if times else None
 
 

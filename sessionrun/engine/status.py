@@ -66,7 +66,11 @@ class Rows:
         self._state = state
 
     def __iter__(self) -> Iterator[Task]:
-        return (_show_task(self._state, task) for task in self._state.tasks.values())
+        for task in self._state.tasks.values():
+            shown = _project_task(self._state, task)
+            for rules in self._state.rules:
+                cast("dict[str, object]", shown).update(rules.show(self._state, task) or {})
+            yield shown
 
 
 def project(state: State) -> dict[str, Any]:
@@ -156,13 +160,6 @@ def _show_all(records: Iterable[Any] | None) -> Any:
     return [asdict(record) for record in records or ()] or None
 
 
-def _show_task(state: State, task: TaskState) -> Task:
-    shown = _project_task(state, task)
-    for rules in state.rules:
-        cast("dict[str, object]", shown).update(rules.show(state, task) or {})
-    return shown
-
-
 def _project_task(state: State, task: TaskState) -> Task:
     """What is shown of a task of which no business has more to say."""
     spec, place, agent = task.spec, task.place or _NO_PLACE, state.spec.agents.get(task.agent)
@@ -241,11 +238,8 @@ def _stand(state: State, task: TaskState) -> Standing:
 
 def _find_stage(state: State, task: TaskState) -> LandWord | None:
     """Where the work of a task stands on the way that a business has for it; None: none has one."""
-    for rules in state.rules:
-        stage = rules.find_stage(state, task)
-        if stage is not None:
-            return stage
-    return None
+    stages = (rules.find_stage(state, task) for rules in state.rules)
+    return next((stage for stage in stages if stage is not None), None)
 
 
 def _choose_word(task: TaskState, held: str, reason: str | None, stage: LandWord | None) -> Word:

@@ -49,14 +49,6 @@ class RunningJob:
     node: str | None = None
     epoch: str | None = None
 
-    def timer_at(self, time: float) -> Timer | None:
-        """The timer of this job that is up at that monotonic time; None: there is none (any more)."""
-        if self.stopping is not None:
-            return None
-        if time == self.deadline:
-            return self.timer
-        return "idle_timeout" if time == self.idle_at else None
-
 
 class Failure(NamedTuple):
     """How an attempt ended without success."""

@@ -15,7 +15,7 @@ from typing import Final
 from sessionrun.engine.money import find_wait
 from sessionrun.engine.state import State, provider_of
 from sessionrun.engine.task import UP_TO_WORK, TaskState
-from sessionrun.model.events import HoldPlaced, RequestReceived
+from sessionrun.model.events import RequestReceived
 from sessionrun.model.keys import Phase
 from sessionrun.model.spec import SLOT, WALLS_PREFIX, WORKTREE_SPACE, is_task_span
 
@@ -132,16 +132,6 @@ def give(state: State, tokens: Iterable[tuple[str, int]]) -> None:
     for name, amount in tokens:
         state.free[name] += amount
         state.queue.unpark(name)
-
-
-def delay_start(state: State, wall: float, mono: float) -> None:
-    """A supervisor takes over: hold the session until it is to begin, unless a user has released it before.
-
-    For a second one the hold is placed anew: after a restart of the machine its clock is another one.
-    """
-    at = state.spec.limits.starts_at
-    if at is not None and at > wall and (not state.epoch or START in state.holds):
-        state.holds[START] = HoldPlaced(START, "the session begins later, as asked for", mono + at - wall)
 
 
 def has_work_to_start(state: State) -> bool:

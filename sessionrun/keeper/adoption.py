@@ -21,7 +21,7 @@ from typing import Final
 from sessionrun.keeper.children import Child, Children
 from sessionrun.store import locks, processes
 from sessionrun.store.logs import GONE, LOST, SPAWNED, Ledger, LedgerJob, make_record
-from sessionrun.store.processes import Identity
+from sessionrun.store.processes import JOB_MARKER, Identity
 
 SEARCHES: Final = 4
 SEARCH_PAUSE_S: Final = 0.03
@@ -184,7 +184,7 @@ def is_nested(pid: int, session: Path) -> bool:
     """Whether a process belongs to another session than this one, which lives."""
     if _leads(pid, session):
         return True
-    other = processes.marker_of(pid).partition("/")[0]
+    other = processes.environment(pid).get(JOB_MARKER, "").partition("/")[0]
     names = f"session-{other}", f"node-{other}"
     if not other or session.name in names:
         return False

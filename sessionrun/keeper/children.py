@@ -69,11 +69,6 @@ class Stop:
         self.asked = False
         self.members: set[Identity] = set()
 
-    @property
-    def next_act(self) -> float:
-        """When it is told something next."""
-        return self.kill_at if self.asked else self.ask_at
-
     def choose_signals(self, now: float) -> tuple[int, ...]:
         """What the tree is told now: TERM at first, KILL when its grace is over."""
         if now >= self.kill_at:
@@ -189,7 +184,11 @@ class Children:
                 order.argv[0],
                 order.argv,
                 environ,
-                file_actions=_file_actions(order),
+                file_actions=(
+                    (os.POSIX_SPAWN_OPEN, 0, order.stdin or os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 1, order.stdout, _APPEND, 0o600),
+                    (os.POSIX_SPAWN_OPEN, 2, order.stderr, _APPEND, 0o600),
+                ),
                 setsid=True,
                 setsigdef=_DEFAULT_SIGNALS,
                 setsigmask=(),
@@ -288,7 +287,7 @@ class Children:
         for pid in pids:
             if pid in self.by_pid or (child := processes.identify(pid)) is None:
                 continue
-            strays[child] = self._strays.get(child) or processes.marker_of(pid)
+            strays[child] = self._strays.get(child) or processes.environment(pid).get(JOB_MARKER, "")
         self._strays = strays
         return set(strays.values())
 
@@ -359,13 +358,8 @@ class Children:
         self._backlog.append(record)
         self.write_backlog()
 
-    @property
-    def has_backlog(self) -> bool:
-        """Whether something waits for room on the disk."""
-        return bool(self._backlog)
-
     def write_backlog(self) -> None:
-        """Try again to write what waits."""
+        """Try again to write what waits, if anything does."""
         self._disk_retry_at = None
         try:
             self._ledger.append(self._backlog)
@@ -398,7 +392,8 @@ def _has_stopped(child: Child, stop: Stop, frozen: Sequence[Identity], now: floa
     kill = now >= stop.kill_at
     stop.asked = stop.asked or bool(signals)
     now = time.monotonic()
-    stop.scan_at = now + stop.interval_s if kill else min(now + stop.interval_s, stop.next_act)
+    told_next_at = stop.kill_at if stop.asked else stop.ask_at
+    stop.scan_at = now + stop.interval_s if kill else min(now + stop.interval_s, told_next_at)
     stop.interval_s = RESCAN_FIRST_S if kill else min(stop.interval_s * 2, RESCAN_LAST_S)
     return False
 
@@ -415,12 +410,3 @@ def _next_ended() -> tuple[int, int | None] | None:
     except ChildProcessError:
         return None
     return None if ended is None else (ended.si_pid, processes.raw_status(ended))
-
-
-def _file_actions(order: JobOrder) -> list[tuple[int, int, str, int, int]]:
-    """stdin, stdout and stderr, opened in the child."""
-    return [
-        (os.POSIX_SPAWN_OPEN, 0, order.stdin or os.devnull, os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 1, order.stdout, _APPEND, 0o600),
-        (os.POSIX_SPAWN_OPEN, 2, order.stderr, _APPEND, 0o600),
-    ]

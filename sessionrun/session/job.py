@@ -90,7 +90,7 @@ def answer(row: Phase, folder: Path) -> object:
         SessionrunError, OSError: the request cannot be used, or the work not be done.
     """
     from sessionrun.house import HOUSE, load
-    from sessionrun.store.jobfiles import load_request, write_answer
+    from sessionrun.store.jobfiles import ANSWER, load_request, write_record
 
     kind, work = load(row.request), load(row.work)
     request: Any = load_request(folder, kind)
@@ -103,7 +103,7 @@ def answer(row: Phase, folder: Path) -> object:
     for mark in reversed(marks):
         if mark.after:
             load(mark.after)(request, result, folder)
-    write_answer(folder, result)
+    write_record(folder / ANSWER, result, durable=True)
     for mark in reversed(marks):
         if mark.end:
             load(mark.end)(request, result, folder)

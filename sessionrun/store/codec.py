@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, TypeVar
 
 import msgspec
 
-from sessionrun.model.keys import JobKey, parse_job_key
+from sessionrun.model.keys import parse_job_key
 
 _Record = TypeVar("_Record")
 
@@ -29,10 +28,16 @@ def build(cls: type[_Record], value: object) -> _Record:
     """
     if type(value) is not dict:
         raise ValueError("it is not an object")
+    text = value.get("key")
+    if type(text) is str and cls.__annotations__.get("key") == "JobKey":  # one text in JSON, and five fields here
+        try:
+            value = {**value, "key": parse_job_key(text)}
+        except ValueError:
+            raise ValueError(f"key is not that of a job: {text!r:.40}") from None
     wanted: Any = cls
     _decoder(wanted)  # `convert` has no lock
     try:
-        return msgspec.convert({**value, **_read_keys(cls, value)}, cls)
+        return msgspec.convert(value, cls)
     except (msgspec.ValidationError, RecursionError) as error:
         raise ValueError(_word(str(error))) from None
 
@@ -63,17 +68,6 @@ def _decoder(cls: Any) -> Any:
 
 # What msgspec learns of a class it keeps there half made at first, and dies of what another thread has left there.
 _LOCK: Final = threading.Lock()
-
-
-def _read_keys(cls: type[Any], value: Mapping[str, Any]) -> dict[str, JobKey]:
-    """The key of a job is one text in JSON, and five fields here."""
-    text = value.get("key")
-    if type(text) is not str or cls.__annotations__.get("key") != "JobKey":
-        return {}
-    try:
-        return {"key": parse_job_key(text)}
-    except ValueError:
-        raise ValueError(f"key is not that of a job: {text!r:.40}") from None
 
 
 _PLACE: Final = re.compile(r"(.*?)(?: - at `(?:key in )?\$\.?(.*?)`)?", re.DOTALL)

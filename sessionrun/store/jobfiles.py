@@ -120,11 +120,6 @@ def load_answer(folder: Path, cls: type[_Record]) -> _Record | None:
     return load_record_if_any(folder / ANSWER, cls)
 
 
-def write_answer(folder: Path, answer: object) -> None:
-    """Leave the answer of a job of ours: it is there in whole, or it is not there."""
-    write_record(folder / ANSWER, answer, durable=True)
-
-
 def list_outputs(folder: Path, *, whole: bool = False) -> list[Path]:
     """The files with what a job printed; with `whole` also those of the checks that a proof did, in full."""
     checks = sorted(folder.glob("*.txt")) if whole else []

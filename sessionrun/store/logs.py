@@ -305,18 +305,16 @@ def parse_log(content: bytes) -> LogContents:
     end = 0
     position = 0
     damage_at: int | None = None
-    while position < len(content):
-        newline = content.find(b"\n", position)
-        line_end = len(content) if newline < 0 else newline + 1
-        payload = _check_line(content[position:line_end])
-        if payload is None:
+    while (newline := content.find(b"\n", position)) >= 0:
+        checksum, payload = content[position : position + 9], content[position + 9 : newline]
+        if checksum != b"%08x " % crc32(payload):
             damage_at = position if damage_at is None else damage_at
         elif damage_at is not None:
             return LogContents(payloads, end, damage_at)  # a good record behind a bad one
         else:
             payloads.append(payload)
-            end = line_end
-        position = line_end
+            end = newline + 1
+        position = newline + 1
     return LogContents(payloads, end)
 
 
@@ -332,13 +330,6 @@ def read_log(path: Path, limit: int | None = None) -> LogContents:
         return LogContents([], 0)
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
-
-
-def _check_line(line: bytes) -> bytes | None:
-    if len(line) < 10 or line[8:9] != b" " or not line.endswith(b"\n"):
-        return None
-    payload = line[9:-1]
-    return payload if line[:8] == b"%08x" % crc32(payload) else None
 
 
 FAULTS: Final = (

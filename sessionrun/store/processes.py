@@ -212,11 +212,6 @@ def _scan_by_psutil() -> Iterator[tuple[Identity, int, int]]:
             continue
 
 
-def marker_of(pid: int) -> str:
-    """The job in whose environment the process was started; '' for none, or one that we may not look into."""
-    return environment(pid).get(JOB_MARKER, "")
-
-
 def environment(pid: int) -> Mapping[str, str]:
     """The environment that the process was started with; empty where we may not look."""
     if _LINUX:

@@ -28,12 +28,8 @@ _TASKS: Final = b',"tasks":['
 _BEGIN: Final = b'{"schema_version":%d,' % SCHEMA_VERSION
 
 
-def sum_up_keys(shapes: Iterable[type]) -> int:
-    """The checksum with which a file of objects of these shapes begins."""
-    return crc32(" ".join(key for shape in shapes for key in shape.__annotations__).encode())
-
-
-_OF_KEYS: Final = sum_up_keys((FileStatus, Summary, Status, Task))
+_KEYS: Final = [key for shape in (FileStatus, Summary, Status, Task) for key in shape.__annotations__]
+_OF_KEYS: Final = crc32(" ".join(_KEYS).encode())
 
 
 def seal(record: Mapping[str, Any]) -> bytes:

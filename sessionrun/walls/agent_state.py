@@ -12,7 +12,7 @@ its keys: qwen leaves some out.)  If another program renewed the user's own mean
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -22,8 +22,10 @@ import orjson
 from sessionrun.agents.programs import Program, find_seed, find_state_folder
 from sessionrun.keeper.wire import say
 from sessionrun.model.frozen import frozen
+from sessionrun.model.kinds import PathText
 from sessionrun.store import locks
 from sessionrun.store.files import make_directories, read_regular, replace_file
+from sessionrun.store.jobfiles import load_usable
 from sessionrun.walls.argv import Walls
 from sessionrun.walls.programs import find_state_folders, list_settings
 
@@ -31,15 +33,15 @@ LOGINS: Final = "walls-logins"
 """In the folder of a job: a list of `Copied`."""
 
 MAX_LOGIN: Final = 1 << 20
-"""The largest file that is a log-in, and the largest list of them (bytes)."""
+"""The largest file that is a log-in (bytes)."""
 
 
 @frozen
 class Copied:
     """A log-in that a job has a copy of: where each really is, and the digest of what was in it at the begin."""
 
-    users: str
-    copy: str
+    users: PathText
+    copy: PathText
     digest: str
 
 
@@ -61,12 +63,9 @@ def take_back(record: Path) -> None:
     A second call, after a crash, changes nothing more.  If a user's file cannot be replaced, the log says where
     the renewed one is, and the record stays.
     """
-    try:
-        entries = [Copied(**entry) for entry in orjson.loads(read_regular(record, MAX_LOGIN))]
-    except (OSError, ValueError, TypeError):
-        return
-    done = [_take_one(entry) for entry in entries]
-    if all(done):
+    entries = load_usable(record, tuple[Copied, ...])
+    done = [_take_one(entry) for entry in entries or ()]
+    if entries is not None and all(done):
         record.unlink(missing_ok=True)
 
 
@@ -151,7 +150,11 @@ def add_state(walls: Walls, state: Program, own: Path, environ: Mapping[str, str
         writable += [(os.path.realpath(os.path.join(users, name)), os.path.join(inside, name)) for name in logins]
     if state.seed is not None:
         _sow(find_seed(state, walls.home, environ), own / state.seed, state.seed_keys)
-    readable += _list_files(walls, state)
+    # the agent reads them in the home directory, which is empty there
+    for name in state.files if walls.is_strict else ():
+        path = os.path.join(walls.home, name)
+        if os.path.isfile(path):
+            readable.append((os.path.realpath(path), path))
     return replace(walls, binds=(*walls.binds, *writable), ro_binds=(*walls.ro_binds, *readable))
 
 
@@ -163,14 +166,6 @@ def _find_inside(walls: Walls, state: Program, num: int, users: str) -> str:
         make_directories(Path(users), 0o700)  # the agent would make it by itself
         return os.path.realpath(users)
     return users
-
-
-def _list_files(walls: Walls, state: Program) -> Iterator[tuple[str, str]]:
-    """The files of the home directory that the agent reads, where the home directory is empty."""
-    for name in state.files if walls.is_strict else ():
-        path = os.path.join(walls.home, name)
-        if os.path.isfile(path):
-            yield os.path.realpath(path), path
 
 
 def _sow(origin: str, copy: Path, keys: tuple[str, ...]) -> None:

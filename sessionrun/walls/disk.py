@@ -8,19 +8,16 @@ may come to more between two looks.  A job's own process says which folders thes
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-
-import orjson
 
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
 from sessionrun.model.events import Event, TimerFired
 from sessionrun.model.keys import Phase, parse_job_key
+from sessionrun.model.kinds import PathText
 from sessionrun.session.worker import Worker, serve
-from sessionrun.store.files import read_regular
-from sessionrun.store.jobfiles import FOLDERS
+from sessionrun.store.jobfiles import FOLDERS, load_usable
 from sessionrun.store.session import SessionDir
 from sessionrun.store.space import measure
 
@@ -73,19 +70,22 @@ class DiskLook:
 
 
 def _measure(limited: Mapping[str, tuple[Path, int]]) -> Iterator[list[str]]:
-    yield [job for job, (folder, limit) in limited.items() if measure(*_load_folders(folder), most=limit) > limit]
+    full = []
+    for job, (folder, limit) in limited.items():
+        folders = load_usable(folder / FOLDERS, list[PathText])  # None: the job has not built its walls
+        if folders is not None and measure(*folders, most=limit) > limit:
+            full.append(job)
+    yield full
 
 
-class DiskWatch:
-    """Says which jobs of a session are over their limit; `look_at` and `fds` are as of `DiskLook`."""
+class DiskWatch(DiskLook):
+    """Says which jobs of a session are over their limit."""
 
     def __init__(self, session: SessionDir) -> None:
+        super().__init__()
         self._session = session
         self._known = 0
         self._limited: list[str] = []
-        self._disks = DiskLook()
-        self.fds = self._disks.fds
-        self.look_at: float | None = None
 
     def hear(self, state: State, at: float, mono: float) -> Iterator[Event]:
         """What is to be recorded now."""
@@ -96,17 +96,8 @@ class DiskWatch:
         for task in map(state.tasks.__getitem__, self._limited):
             if task.job is not None and task.job.stopping is None and task.job.key.phase in _WALLED:
                 limited[task.job.key.text()] = self._session.job_path(task.job.key), _limit_of(task)
-        full = self._disks.look(limited, mono)
-        self.look_at = self._disks.look_at
-        for job in full:
+        for job in self.look(limited, mono):
             yield TimerFired(parse_job_key(job), "disk_limit")
-
-
-def _load_folders(folder: Path) -> list[str]:
-    """What a job can write, as its own process has found out; nothing before that has built its walls."""
-    with suppress(OSError, ValueError):
-        return list(orjson.loads(read_regular(folder / FOLDERS)))
-    return []
 
 
 def _limit_of(task: TaskState) -> int:

@@ -57,17 +57,27 @@ def enter_groups(name: str, sandbox: Sandbox) -> tuple[str, ...]:
 def drop_groups(name: str) -> None:
     """Remove the groups of a job; one that has processes stays."""
     for controller in _MEANS:
-        with suppress(OSError, SessionrunError):
+        with suppress(OSError, ValueError, SessionrunError):  # ValueError: another task may have changed the name
             locate_group(name, controller).rmdir()
 
 
 def locate_group(name: str, controller: Controller) -> Path:
-    """Where a group of this name is, or would be.
+    """Where a group of this name is, or would be: below this process's own, in the interface with the controller.
 
     Raises:
         SessionrunError: the system has no such control groups.
     """
-    return _find_parent(controller) / name
+    try:
+        lines = [line.split(":", 2) for line in OWN.read_text().splitlines()]
+    except OSError:
+        lines = []
+    for _, controllers, path in (line for line in lines if len(line) == 3):
+        if controller in controllers.split(","):
+            return ROOT / controller / path.lstrip("/") / name
+    unified = next((line[2] for line in lines if len(line) == 3 and not line[1]), None)
+    if unified is None or not (ROOT / "cgroup.controllers").exists():
+        raise SessionrunError(f"{_refuse(controller)}: the system has none")
+    return ROOT / unified.lstrip("/") / name
 
 
 def was_full(name: str) -> bool:
@@ -112,18 +122,3 @@ def _make_group(name: str, controller: Controller, most: dict[str, str]) -> Path
 
 def _refuse(controller: Controller) -> str:
     return f"no control group for a limit of {_MEANS[controller]} can be made here"
-
-
-def _find_parent(controller: Controller) -> Path:
-    """The directory of this process's own group, in the interface that has the controller."""
-    try:
-        lines = [line.split(":", 2) for line in OWN.read_text().splitlines()]
-    except OSError:
-        lines = []
-    for _, controllers, path in (line for line in lines if len(line) == 3):
-        if controller in controllers.split(","):
-            return ROOT / controller / path.lstrip("/")
-    unified = next((line[2] for line in lines if len(line) == 3 and not line[1]), None)
-    if unified is None or not (ROOT / "cgroup.controllers").exists():
-        raise SessionrunError(f"{_refuse(controller)}: the system has none")
-    return ROOT / unified.lstrip("/")

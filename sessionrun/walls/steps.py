@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 
 _PROGRAMS: Final = ("clean", "smudge", "process", "driver")
 _SAFE: Final = (["git-lfs"], ["cat"])
-AS_ROOT: Final = (
-    "walls are thinner for root: its tasks are uid 0 of the machine, and a file that they give a setuid bit runs "
-    "as root outside; run sessionrun as an ordinary user"
-)
 
 
 def settle_sandboxes(spec: SessionSpec, options: Options) -> SessionSpec:
@@ -68,17 +64,6 @@ def _wall_hidden_tests(spec: SessionSpec) -> SessionSpec:
     if find_problem("project") is not None or any(_find_problem(spec, task) for task in walled.values()):
         return spec
     return replace(spec, tasks=tuple(walled.get(task.id, task) for task in spec.tasks))
-
-
-def check_sandboxes(spec: SessionSpec) -> str | None:
-    """Try whether the walls of a session can be built where its jobs run; returns a warning.
-
-    Raises:
-        InputError: they cannot; nothing may start.
-    """
-    from sessionrun.walls.trial import check_spec
-
-    return AS_ROOT if check_spec(spec) and os.geteuid() == 0 else None
 
 
 def may_have_walls(spec: SessionSpec) -> bool:

@@ -17,10 +17,14 @@ from sessionrun.walls.programs import NOT_INSTALLED, find_bwrap, find_python, ma
 
 TRIAL_LIMIT_S: Final = 30.0
 NOT_LINUX: Final = "walls need Linux (bubblewrap); leave the sandbox off"
+AS_ROOT: Final = (
+    "walls are thinner for root: its tasks are uid 0 of the machine, and a file that they give a setuid bit runs "
+    "as root outside; run sessionrun as an ordinary user"
+)
 
 
-def check_spec(spec: SessionSpec) -> bool:
-    """Try all kinds of walls that a session wants on this machine; whether it wants any.
+def check_spec(spec: SessionSpec) -> str | None:
+    """Try all kinds of walls that a session wants on this machine; returns a warning for root, else None.
 
     Raises:
         InputError: one cannot be built here.
@@ -37,7 +41,7 @@ def check_spec(spec: SessionSpec) -> bool:
         problem = None if wish is None else groups.find_problem(wish)
         if problem is not None:
             raise InputError(f"sandbox.{limit}: {problem}; leave it out")
-    return bool(wanted)
+    return AS_ROOT if wanted and os.geteuid() == 0 else None
 
 
 def list_problems() -> dict[str, str]:

@@ -380,18 +380,18 @@ def test_a_reader_that_leaves_is_no_error(sessionrun: Command, words: str) -> No
     run_outputs(sessionrun, a=b"line\n" * 200_000)
     read_fd, write_fd = os.pipe()
     os.close(read_fd)
-    process = sessionrun.popen(*words.split(), real=True, stdout=write_fd, stderr=subprocess.PIPE)
+    process = sessionrun.popen(*words.split(), stdout=write_fd, stderr=subprocess.PIPE)
     os.close(write_fd)
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, b"")
 
 
-def write_to_full(sessionrun: Command, *words: str, stream: str = "stdout", real: bool = False) -> tuple[int, str]:
+def write_to_full(sessionrun: Command, *words: str, stream: str = "stdout") -> tuple[int, str]:
     """Run it with a stream on a full disk: the exit code, and what came on the other one."""
     other = "stderr" if stream == "stdout" else "stdout"
     with open("/dev/full", "wb") as full:
         streams: dict[str, Any] = {stream: full, other: subprocess.PIPE, "stdin": subprocess.DEVNULL}
-        process = sessionrun.popen(*words, real=real, **streams)
+        process = sessionrun.popen(*words, **streams)
         out, errors = process.communicate(timeout=60)
     return process.returncode, (out or errors).decode()
 
@@ -401,7 +401,7 @@ def write_to_full(sessionrun: Command, *words: str, stream: str = "stdout", real
 )
 def test_full_standard_output_is_one_line(sessionrun: Command, words: str) -> None:
     run_outputs(sessionrun, a=b"line\n" * 1000)
-    code, errors = write_to_full(sessionrun, *words.split(), real=True)
+    code, errors = write_to_full(sessionrun, *words.split())
     assert (code, errors.count("\n")) == (3, 1) and "No space left on device" in errors
 
 

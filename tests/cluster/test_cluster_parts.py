@@ -26,9 +26,8 @@ from test_slurm import own_slurm, shared_slurm, slurm
 from test_swebench_session import WAITED_ENOUGH, Bench, bench, changed, read_instances, read_predictions
 from test_times import AGENT as LINGERING
 from test_walls_agents import OLD, PROGRAM
-from test_walls_landing import need_groups
 from test_walls_proxy import Server, server
-from walled import IS_INSIDE, need_walls
+from walled import IS_INSIDE, need_groups, need_walls
 
 from sessionrun.cli.standing import fact_lines
 from sessionrun.client.reading.view import show_as_it_lies

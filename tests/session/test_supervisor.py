@@ -60,7 +60,7 @@ from sessionrun.session.supervisor import Supervisor
 from sessionrun.session.worker import Worker, serve
 from sessionrun.store.creation import create_session
 from sessionrun.store.files import NotRegular
-from sessionrun.store.jobfiles import ANSWER, write_answer
+from sessionrun.store.jobfiles import ANSWER, write_record
 from sessionrun.store.logs import AppendLog
 from sessionrun.store.requests import load_requests, open_wake, parse_request, ring, send_request, speak
 from sessionrun.store.session import SessionDir
@@ -296,7 +296,7 @@ def test_it_leaves_when_its_directory_is_removed(own_place: Path) -> None:
 def report(job: Job, *, passes: bool) -> Fate:
     """The end of a job; a check leaves a report."""
     if job.key.phase == "check":
-        write_answer(Path(job.stdout).parent, CheckReport(problem=None if passes else "red"))
+        write_record(Path(job.stdout).with_name(ANSWER), CheckReport(problem=None if passes else "red"))
     return Fate(wait_status=0 if passes else 1 << 8)
 
 

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -48,7 +48,17 @@ from sessionrun.store.logs import (
     parse_log,
     read_log,
 )
-from sessionrun.store.requests import drop_request, find_recorded, has_request, load_requests, send_request
+from sessionrun.store.requests import (
+    MAX_FAULTS,
+    MAX_SPOKEN_BYTES,
+    Spoken,
+    drop_request,
+    find_recorded,
+    has_request,
+    load_requests,
+    send_request,
+    spell_request,
+)
 from sessionrun.store.session import SessionDir, iterate_sessions
 from sessionrun.worktrees.diff import read_changes
 
@@ -196,20 +206,6 @@ def test_a_log_that_is_not_there_is_empty(tmp_path: Path) -> None:
         read_log(tmp_path)
 
 
-def test_a_planted_link_is_no_log(tmp_path: Path) -> None:
-    (tmp_path / "victim").write_text("precious")
-    (tmp_path / "log").symlink_to(tmp_path / "victim")
-    with pytest.raises(NotRegular):
-        AppendLog(tmp_path / "log")
-    assert (tmp_path / "victim").read_text() == "precious"
-    (tmp_path / "log").unlink()
-    os.mkfifo(tmp_path / "log")
-    with pytest.raises(NotRegular):
-        AppendLog(tmp_path / "log")
-    with pytest.raises(StoreError, match="not a regular file"):
-        read_log(tmp_path / "log")
-
-
 # --- the ledger's records ---
 
 
@@ -328,16 +324,42 @@ def test_a_writer_holds_what_it_writes_until_it_has_its_name(own_place: Path) ->
     assert os.listdir(own_place) == ["file"]
 
 
-def test_only_regular_files_are_read(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"x")
-    (tmp_path / "link").symlink_to(tmp_path / "file")
-    os.mkfifo(tmp_path / "fifo")
-    with socket.socket(socket.AF_UNIX) as one:
-        one.bind(str(tmp_path / "socket"))
-    assert read_regular(tmp_path / "file", 1) == b"x"
-    for place in (*(tmp_path / name for name in ("link", "fifo", "socket")), tmp_path, Path("/dev/zero")):
+def make_socket(place: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(place))
+
+
+PLANTED: dict[str, Callable[[Path], object]] = {
+    "a link": lambda place: place.symlink_to("victim"),
+    "a FIFO": os.mkfifo,
+    "a directory": os.mkdir,
+    "a socket": make_socket,
+}
+USES: tuple[Callable[[Path], object], ...] = (read_regular, AppendLog, locks.hold)
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+def test_what_is_no_regular_file_is_neither_followed_nor_waited_for(tmp_path: Path, kind: str) -> None:
+    """In the place of a file that is read, of a log or of a lock."""
+    place, victim = tmp_path / "place", tmp_path / "victim"
+    victim.write_text("precious")
+    PLANTED[kind](place)
+    for use in USES:
         with pytest.raises(NotRegular):
-            read_regular(place)
+            use(place)
+    with pytest.raises(StoreError, match="not a regular file"):
+        read_log(place)
+    with victim.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert not locks.is_held(place)
+    assert victim.read_text() == "precious"
+
+
+def test_a_file_is_read_up_to_a_limit(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    assert read_regular(tmp_path / "file", 1) == b"x"
+    with pytest.raises(NotRegular):
+        read_regular("/dev/zero")
     with pytest.raises(FileNotFoundError):
         read_regular(tmp_path / "none")
     with pytest.raises(OSError, match="larger than 0 bytes"):
@@ -482,19 +504,6 @@ def test_a_lock_that_is_removed_is_not_held_twice(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_link_in_the_locks_place_is_not_followed(tmp_path: Path) -> None:
-    session = make_directory(tmp_path)
-    lock = session.path / "root.lock"
-    lock.rename(session.path / "aside")
-    lock.symlink_to("aside")
-    fd = os.open(session.path / "aside", os.O_RDWR)
-    fcntl.flock(fd, fcntl.LOCK_EX)
-    assert not session.is_alive()
-    with pytest.raises(NotRegular):
-        session.hold_lock("root.lock")
-    os.close(fd)
-
-
 # --- requests ---
 
 
@@ -543,6 +552,19 @@ def test_requests_come_oldest_first(tmp_path: Path) -> None:
     for age, request_id in enumerate(reversed(ids)):
         os.utime(session.path / "requests" / f"{request_id}.json", (1000 + age, 1000 + age))
     assert [found.path.stem for found in load_requests(session)] == ids[::-1]
+
+
+def test_requests_are_found_among_rubbish() -> None:
+    request_id, line = spell_request({"kind": "cancel", "tasks": ["a"], "now": True})
+    spoken = Spoken()
+    assert spoken.hear(b"..\xff{\x00" + b"x" * (2 * MAX_SPOKEN_BYTES)) == ([], [])
+    assert spoken.hear(b'["kind"' + line[:9]) == ([], [])
+    requests, _ = spoken.hear(line[9:] + b"...")
+    assert requests == [RequestReceived(request_id, "cancel", ("a",), True)]
+    assert spoken.hear(b"..." + line)[0] == requests
+    bad = [b'{"request_id": "../../x", "kind": "cancel"}', b"{", b'{"request_id": 1}', b"{" + b"[" * 3000]
+    found, faults = spoken.hear(b"\n" + b"\n".join(bad * 10) + b"\n")
+    assert (found, len(faults)) == ([], MAX_FAULTS)
 
 
 # --- finding ---

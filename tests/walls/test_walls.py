@@ -1,4 +1,4 @@
-"""Walls around tasks, as far as that can be seen without building any: words, variables, records, refusals."""
+"""Walls around tasks without a session: words, variables, records, refusals; and programs of ours inside."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
+import orjson
 import pytest
-from conftest import Command
+from conftest import Command, eventually
 from hypothesis import given
 from hypothesis import strategies as st
+from stages import make_program
 from test_store import make_spec
 from test_workspaces import make_repository
 from walled import bare_path, need_walls
@@ -30,17 +34,22 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.places import GitSettings, Place, Repository
 from sessionrun.model.spec import CacheSite, Environment, TaskSpec
 from sessionrun.session.shared import Site
+from sessionrun.store.jobfiles import FOLDERS
+from sessionrun.store.processes import scan
 from sessionrun.store.session import SessionDir
 from sessionrun.store.space import measure
 from sessionrun.walls.argv import REPORT_FD, Walls, list_mounts
 from sessionrun.walls.build import list_writable, raise_if_any
-from sessionrun.walls.enclosing import wish_walls
+from sessionrun.walls.disk import DiskLook
+from sessionrun.walls.enclosing import settle, wish_walls
+from sessionrun.walls.groups import GROUPS
 from sessionrun.walls.inner import CALLS
+from sessionrun.walls.inside import Inside
 from sessionrun.walls.policy import PREFIXES, VARIABLES, filter_environment
-from sessionrun.walls.programs import find_masks, find_named, find_python, is_device
+from sessionrun.walls.programs import find_masks, find_named, find_python, is_device, make_walls
 from sessionrun.walls.steps import find_filter
 from sessionrun.walls.trial import build_trial, find_open_keys
-from sessionrun.walls.wish import REPORT, Report, agree, parse_report
+from sessionrun.walls.wish import REPORT, Report, WallsWish, agree, parse_report
 from sessionrun.worktrees.environments.request import find_environment
 
 PROJECT = Sandbox("project", devices=("/dev/fuse",))
@@ -142,6 +151,8 @@ def test_nothing_can_be_written_but_what_is_the_tasks_own() -> None:
         ("--dev-bind", "/dev/fuse", "/dev/fuse")
     ]
     assert options[places(options)["/"]] == ("--ro-bind", "/", "/")
+    without_view = read_words(replace(WALLS, own=None).wrap("/"))
+    assert ("--ro-bind", "/home/ann/repo/.git", "/home/ann/repo/.git") in without_view
 
 
 @pytest.mark.parametrize("sandbox", [PROJECT, STRICT])
@@ -159,11 +170,6 @@ def test_the_program_has_no_capability_and_sees_no_process_outside(
     assert ("--disable-userns" in flags) is (sandbox is STRICT and not as_root)
     assert ("--ro-bind-try", "/proc/sys", "/proc/sys") in read_words(argv) or not as_root
     assert argv[argv.index("--") + 1 :][:4] == ("/usr/bin/python3", "-I", "-S", "/run/inner.py")
-
-
-def test_without_a_view_the_repository_can_only_be_read() -> None:
-    options = read_words(replace(WALLS, own=None).wrap("/"))
-    assert ("--ro-bind", "/home/ann/repo/.git", "/home/ann/repo/.git") in options
 
 
 SECRETS = {
@@ -364,6 +370,24 @@ def test_what_folders_take_of_the_disk(own_place: Path, make_deep: Callable[[Pat
     assert measure(*folders) < 1 << 40
 
 
+def test_what_another_task_has_written_about_a_job_breaks_no_other(own_place: Path) -> None:
+    """Which folders it can write, and the name of its control groups."""
+    listed = {
+        "a number": b"[1]",
+        "no path": b'["/\\u0000"]',
+        "damaged": b"{",
+        "full": orjson.dumps([str(own_place)]),
+    }
+    for name, content in listed.items():
+        (own_place / name).mkdir()
+        (own_place / name / FOLDERS).write_bytes(content)
+    look, limited = DiskLook(), {name: (own_place / name, 4096) for name in (*listed, "not begun")}
+    assert eventually(lambda: look.look(limited, time.monotonic())) == ["full"]
+    (own_place / GROUPS).write_bytes(b"no\0name")
+    settle(own_place)
+    assert not (own_place / GROUPS).exists()
+
+
 def test_a_report_is_open_inside_whatever_its_descriptor_was(own_place: Path) -> None:
     report = own_place / REPORT
     program = f"""
@@ -378,23 +402,25 @@ os.execl("/bin/sh", "sh", "-c", "echo started >&{REPORT_FD}")
     assert report.read_text() == "started\n"
 
 
+def wish_of(place: Path, top: Path, trees: Path, worktree: Path, **asked: Any) -> WallsWish:
+    """The wish of a WORK job of a task whose session lies in a place."""
+    repository = Repository(str(top), str(top / ".git"), str(trees), "main", "1")
+    task = TaskSpec("t", ("true",), agent="shell", sandbox=Sandbox("project", disk=1), **asked)
+    cache = CacheSite("/cache") if asked else None
+    spec = replace(make_spec(), session_id="s", tasks=(task,), repository=repository, cache=cache)
+    site = Site(SessionDir(place / "session-s"), lambda: spec)
+    wish = wish_walls(site, task, JobKey("t", 1, 1, "work", 1), Place(worktree=str(worktree), branch="t"))
+    assert wish is not None
+    return wish
+
+
 def test_all_that_a_task_can_write_counts(own_place: Path) -> None:
     (own_place / "repo").mkdir()
     worktree = own_place / "trees" / "t"
-    repository = Repository(
-        str(own_place / "repo"), str(own_place / "repo" / ".git"), str(worktree.parent), "main", "1"
-    )
-    task = TaskSpec("t", ("true",), agent="shell", sandbox=Sandbox("project", disk=1), environment=Environment())
-    cache = CacheSite(str(own_place / "cache"))
-    spec = replace(make_spec(), session_id="s", tasks=(task,), repository=repository, cache=cache)
-    session = SessionDir(own_place / "session-s")
-    site, jobs = Site(session, lambda: spec), session.path / "jobs" / "t"
-    place, key = Place(worktree=str(worktree), branch="t"), JobKey("t", 1, 1, "work", 1)
-    session.path.mkdir()
+    jobs = own_place / "session-s" / "jobs" / "t"
+    jobs.parents[1].mkdir()
+    work = wish_of(own_place, own_place / "repo", worktree.parent, worktree, environment=Environment())
     all_phases = {str(jobs / "a1-walls"), str(jobs / "walls-state"), str(jobs / "agent"), str(worktree)}
-    env = site.environment_of(task, key, place)
-    work = wish_walls(site, task, key, place, env)
-    assert work is not None
     assert set(list_writable(work)) == {*all_phases, find_environment(worktree)}
     assert list_writable(replace(work, room="/room")) == [*list_writable(work), "/room"]
 
@@ -406,25 +432,20 @@ def test_neighbours_are_hidden_wherever_worktrees_are(own_place: Path, layout: s
     top = own_place / "home" / "repo"
     folder = top / "worktrees" if layout == "inside of it" else top.parent
     usual = folder if layout == "around the checkout" else own_place / "trees"
-    repository = Repository(str(top), str(top / ".git"), str(usual), "main", "1")
     mine, other = folder / "w1", folder / "w2"
     rooms = [folder / name for name in (".env-w2", ".room-1", ".env-room-1", ".gate-1-2")]
     for path in (top / ".git", mine, other, *rooms, own_place / "session-s"):
         path.mkdir(parents=True)
     for tree in (mine, other):
         (tree / ".git").write_text("gitdir: x")
-    task = TaskSpec("t", ("true",), agent="shell", sandbox=Sandbox("project"))
-    spec = replace(make_spec(), session_id="s", tasks=(task,), repository=repository)
-    site = Site(SessionDir(own_place / "session-s"), lambda: spec)
-    wish = wish_walls(site, task, JobKey("t", 1, 1, "work", 1), Place(worktree=str(mine), branch="t"), {})
-    walls = raise_if_any(wish)
+    walls = raise_if_any(wish_of(own_place, top, usual, mine))
     assert walls is not None
     assert {str(path) for path in (other, *rooms)} <= {*walls.hidden}
     at = places(list_mounts(walls))
     assert at[str(top)] < at[str(other)] < at[str(mine)]
 
 
-# What the command refuses, before anything is there.
+# --- what the command refuses, before anything is there ---
 
 
 @pytest.fixture
@@ -450,15 +471,11 @@ def test_a_preview_shows_which_walls_a_task_would_have(repository: Path) -> None
 def test_a_launch_says_that_agents_could_have_walls(repository: Path, programs: tuple[str, ...]) -> None:
     path = bare_path(repository.parent / "programs")
     for name in programs:
-        Path(path, name).write_text("#!/bin/sh\nexit 1\n")
-        Path(path, name).chmod(0o755)
+        make_program(Path(path, name), "exit 1")
     results = repository.parent / "results"
     words = ("--results-dir", str(results), "--worktree", "--agent", "claude", "-")
-    env = {
-        "PATH": path,
-        "HOME": str(repository.parent),
-        "IS_SANDBOX": "1",
-    }  # claude is not signed in, so nothing starts
+    # claude is not signed in, so nothing starts
+    env = {"PATH": path, "HOME": str(repository.parent), "IS_SANDBOX": "1"}
     said = Command(repository, results)(*words, env=env, stdin='["do it"]').stderr.splitlines()
     walls = "walls: none (--sandbox project builds them: bubblewrap is installed)"
     assert (walls in said) is ("bwrap" in programs)
@@ -468,9 +485,7 @@ def test_a_launch_says_that_agents_could_have_walls(repository: Path, programs: 
 def test_a_bubblewrap_that_cannot_build_walls_starts_nothing(repository: Path) -> None:
     line = "setting up uid map: Permission denied"
     path = bare_path(repository.parent / "programs")
-    program = Path(path, "bwrap")
-    program.write_text(f'#!/bin/sh\necho "bwrap: {line}" >&2\nexit 1\n')
-    program.chmod(0o755)
+    make_program(Path(path, "bwrap"), f'echo "bwrap: {line}" >&2\nexit 1')
     results, words = repository.parent / "results", ("--worktree", "--agent", "shell", "--sandbox", "project")
     done = Command(repository, results)("-q", *words, "-p", "true", env={"PATH": path})
     assert (done.returncode, done.stdout) == (2, "")
@@ -503,7 +518,7 @@ def test_walls_are_refused_with_a_filter_that_could_run_what_a_task_planted(
     assert find_filter(made) == (name if refused else None)
 
 
-# What walls hide of the kernel.
+# --- what walls hide of the kernel ---
 
 
 @pytest.mark.parametrize("policy", ["project", "strict"])
@@ -527,3 +542,125 @@ def test_the_kernels_keys_of_the_caller_are_closed(policy: Any) -> None:
     done = subprocess.run([sys.executable, "-c", caller], capture_output=True, text=True, timeout=60)
     assert done.stdout == f"-1 {os.strerror(errno.ENOSYS)}\n", done.stderr
     assert find_open_keys() is None
+
+
+# --- programs of ours one after another in the same walls: what one leaves is dead before the next one ---
+
+
+LIMIT_S = 60.0
+Run = Callable[..., subprocess.CompletedProcess[bytes]]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    need_walls()
+    return tmp_path
+
+
+@pytest.fixture
+def inside(place: Path) -> Inside:
+    return Inside(replace(make_walls(Sandbox("strict", "none"), ""), binds=((str(place), str(place)),)), place)
+
+
+@pytest.fixture
+def run(inside: Inside, place: Path) -> Run:
+    def call(*argv: str, **more: object) -> subprocess.CompletedProcess[bytes]:
+        words = {"environ": {"PATH": os.environ["PATH"]}, "limit_s": LIMIT_S, "cwd": place, **more}
+        return inside.run(argv, **words)  # type: ignore[arg-type]
+
+    return call
+
+
+def find_children() -> set[int]:
+    return {*scan().children.get(os.getpid(), ())}
+
+
+def test_a_program_reads_prints_and_ends_as_anywhere(run: Run, place: Path) -> None:
+    environ = {"A": "b", "PATH": os.environ["PATH"]}
+    done = run("sh", "-c", "cat; pwd; echo $A >&2; exit 3", stdin=b"in\0put\n", environ=environ)
+    assert (done.returncode, done.stdout, done.stderr) == (3, f"in\0put\n{place}\n".encode(), b"b\n")
+    with (place / "out").open("w+b") as stream:
+        assert run("echo", "to a file", stdout=stream.fileno()).stdout == b""
+    assert (place / "out").read_bytes() == b"to a file\n"
+    with (place / "out").open("rb") as stream:
+        assert run("cat", stdin=stream.fileno()).stdout == b"to a file\n"
+    assert run("sh", "-c", "kill -9 $$").returncode == 128 + 9
+    assert run("true", cwd=place / "none").returncode == run("not-there").returncode == 127
+    assert run("not-there").stderr == b"not-there: No such file or directory\n"
+    big = b"x" * 300_000
+    assert run("cat", stdin=big).stdout == big
+
+
+def test_the_walls_are_built_once(run: Run) -> None:
+    names = {os.fsdecode(run("readlink", "/proc/self/ns/mnt").stdout) for _ in range(3)}
+    assert len(names) == 1
+
+
+def test_what_a_program_leaves_is_dead_before_the_next_one(run: Run, place: Path) -> None:
+    """However it hides: else it could change a file between two looks of ours at it."""
+    grow = "while :; do echo x >> grown; done"
+    hide = f"setsid sh -c '(trap \"\" TERM; {grow}) & {grow}' &"
+    run("sh", "-c", f"for i in 1 2 3; do {hide} done; until [ -s grown ]; do :; done")
+    size = (place / "grown").stat().st_size
+    names = "for p in 1 2 /proc/[0-9]*; do cat /proc/${p#/proc/}/comm; done"  # a list has 10 before 2
+    alive = run("sh", "-c", names).stdout.split()
+    assert alive[0] == b"bwrap" and alive[1].startswith(b"python") and {*alive[2:]} <= {*alive[:2], b"sh", b"cat"}
+    assert (place / "grown").stat().st_size == size
+
+
+def test_no_program_inside_reaches_what_asks_for_it(run: Run) -> None:
+    done = run("sh", "-c", "readlink /proc/2/fd/*; cat /proc/2/environ; head -c 1 /proc/2/mem; echo done")
+    assert done.stdout == b"done\n" and b"Permission denied" in done.stderr
+
+
+@pytest.mark.parametrize("how", ["its time is up", "it ends what asks for it"])
+def test_after_an_end_by_force_others_run(run: Run, place: Path, how: str) -> None:
+    if how == "its time is up":
+        with pytest.raises(subprocess.TimeoutExpired):
+            run("sh", "-c", "echo > begun; sleep 600", limit_s=1.0)
+    else:
+        assert run("sh", "-c", "kill -9 2; sleep 600").returncode == 128 + 9
+    assert run("echo", "next").stdout == b"next\n"
+
+
+def test_walls_that_ended_meanwhile_are_built_anew(run: Run, inside: Inside) -> None:
+    """A thread that has ended takes with it what it started."""
+    thread = Thread(target=run, args=("true",))
+    thread.start()
+    thread.join()
+    assert inside._process is not None
+    inside._process.wait(LIMIT_S)
+    assert run("echo", "next").stdout == b"next\n"
+
+
+def test_what_bubblewrap_says_is_of_the_program_that_was_asked_for(run: Run) -> None:
+    run("sh", "-c", "echo said > /proc/1/fd/2; kill -9 2; sleep 600")
+    done = run("false")
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_a_limit_from_inside_loses_no_output(run: Run) -> None:
+    """A program can set limits of its user's processes: then not all files of the next one would come in."""
+    script = "import resource; resource.prlimit(2, resource.RLIMIT_NOFILE, (5, 4096))"
+    assert run(find_python()[0], "-I", "-c", script).returncode == 0
+    assert run("echo", "some").returncode == 1
+
+
+def test_a_word_with_a_nul_is_refused(run: Run) -> None:
+    with pytest.raises(ValueError, match="null byte"):
+        run("echo", "a\0b=c")
+
+
+def test_walls_that_cannot_be_built_say_why(place: Path) -> None:
+    broken = replace(make_walls(Sandbox("strict", "none"), ""), binds=((str(place / "none"), str(place)),))
+    done = Inside(broken, place).run(["true"], environ={}, limit_s=LIMIT_S, cwd=place)
+    assert done.returncode == 1 and b"none: No such file or directory" in done.stderr
+
+
+def test_they_go_with_what_had_them(place: Path) -> None:
+    inside = Inside(make_walls(Sandbox("strict", "none"), ""), place)
+    before = find_children()
+    inside.run(["true"], environ={}, limit_s=LIMIT_S, cwd=Path("/"))
+    assert len(find_children() - before) == 1
+    del inside
+    assert find_children() == before

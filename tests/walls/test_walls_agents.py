@@ -17,6 +17,7 @@ from typing import Final
 import orjson
 import pytest
 from conftest import Command
+from stages import make_program
 from test_prove import make_repository
 from test_supervisor import instead
 from walled import need_walls
@@ -109,8 +110,14 @@ def test_masks_cover_other_agents(home: Path, monkeypatch: pytest.MonkeyPatch) -
     ("program", "leads_to", "shown"),
     [
         (".nvm/v22/bin/claude", ".nvm/v22/lib/node_modules/c/cli.js", {".nvm/v22", ".nvm/v22/lib/node_modules"}),
-        (".local/bin/claude", ".local/share/claude/versions/2.1", {".local/bin", ".local/share/claude/versions"}),
-        (".local/bin/aider", "tools/aider/bin/aider", {".local/bin", "tools/aider"}),
+        # what pip has installed there needs the library beside it
+        (".local/bin/aider", None, {".local/bin", ".local/lib"}),
+        (
+            ".local/bin/claude",
+            ".local/share/claude/versions/2.1",
+            {".local/bin", ".local/lib", ".local/share/claude/versions"},
+        ),
+        (".local/bin/aider", "tools/aider/bin/aider", {".local/bin", ".local/lib", "tools/aider"}),
         (".pyenv/shims/aider", None, {".pyenv"}),
         (".volta/bin/claude", ".volta/bin/volta-shim", {".volta"}),
         ("bin/codex", None, {"bin"}),
@@ -118,7 +125,7 @@ def test_masks_cover_other_agents(home: Path, monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_what_is_shown_of_a_program(home: Path, program: str, leads_to: str | None, shown: set[str]) -> None:
-    for name in (".nvm/v22/lib", "tools/aider/lib", ".volta/tools/image"):
+    for name in (".nvm/v22/lib", "tools/aider/lib", ".volta/tools/image", ".local/lib", ".local/share"):
         (home / name).mkdir(parents=True)
     real = home / (leads_to or program)
     for path in (real, home / program):
@@ -130,14 +137,6 @@ def test_what_is_shown_of_a_program(home: Path, program: str, leads_to: str | No
     assert shown <= found and found - shown <= {os.path.dirname(leads_to or "")}
     assert find_folders("/bin/sh") == ()
     assert find_program(program) is PROGRAMS.get(os.path.basename(program)) and find_program("/bin/sh") is None
-
-
-def test_what_pip_installed_for_the_user_is_shown_with_its_library(home: Path) -> None:
-    for name in ("bin", "lib", "share"):
-        (home / ".local" / name).mkdir(parents=True)
-    program = home / ".local/bin/aider"
-    program.write_text("#!/usr/bin/python3\n")
-    assert find_folders(str(program)) == (str(home / ".local/bin"), str(home / ".local/lib"))
 
 
 def make_walls(home: Path, place: Path, agent: str, policy: Policy = "project") -> Walls:
@@ -290,7 +289,10 @@ def test_a_log_in_that_is_being_renewed_is_left_alone(login: tuple[Path, Path, P
     assert users.read_bytes() == OLD
 
 
-@pytest.mark.parametrize("content", [b"", b"[", b"{}", b'[{"users": 1}]', b"[[]]", b"null"])
+WRONG_TYPES: Final = b'[{"users": 1, "copy": 2, "digest": 3}]'
+
+
+@pytest.mark.parametrize("content", [b"", b"[", b"{}", b'[{"users": 1}]', b"[[]]", b"null", WRONG_TYPES])
 def test_a_damaged_record_means_nothing(tmp_path: Path, content: bytes) -> None:
     record = tmp_path / "record"
     record.write_bytes(content)
@@ -335,10 +337,8 @@ def test_an_agent_renews_its_log_in_inside(
     sessionrun: Command, own_place: Path, home: Path, agent: str, way: str, path: str, policy: Policy
 ) -> None:
     need_walls()
-    program = own_place.parent / "bin" / agent
-    program.parent.mkdir()
-    program.write_text(PROGRAM.format(python=sys.executable, way=way, path=f"~/{path}"))
-    program.chmod(0o755)
+    script = PROGRAM.format(python=sys.executable, way=way, path=f"~/{path}")
+    program = make_program(own_place.parent / "bin" / agent, script)
     (home / path).parent.mkdir(parents=True)
     (home / path).write_bytes(OLD)
     (own_place / "repo").mkdir()

@@ -1,32 +1,33 @@
-"""Walls in all phases of a task, and what happens when they cannot be built: no job ever runs without."""
+"""Walls in all phases of a task, behind its work too; and where they cannot be built: no job ever runs without."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import eventually, kill_sessions
-from walled import IS_INSIDE, Walled, bare_path, site
+from test_cli_worktrees import Project, project_in
+from test_swebench_session import GOLD, WAITED_ENOUGH, Bench, bench
+from walled import IS_INSIDE, Walled, bare_path, closed, need_groups, need_walls, reasons, site
 
+from sessionrun.model.asked import Sandbox
 from sessionrun.store.session import SessionDir
+from sessionrun.walls import groups
 
-__all__ = ["site"]
+__all__ = ["bench", "site"]
 
 pytestmark = pytest.mark.slow
 
-WALLS = {"policy": "project", "network": "none"}
-STRICT = {"policy": "strict", "network": "none"}
+WALLS = closed("project")
 
 
-def outcomes(tasks: dict[str, Any]) -> dict[str, str]:
-    return {name: task["outcome"] for name, task in tasks.items()}
-
-
-@pytest.mark.parametrize("sandbox", [WALLS, STRICT], ids=["project", "strict"])
-def test_every_command_of_a_task_runs_inside(site: Walled, sandbox: dict[str, Any]) -> None:
+@pytest.mark.parametrize("policy", ["project", "strict"])
+def test_every_command_of_a_task_runs_inside(site: Walled, policy: str) -> None:
     script = f"{IS_INSIDE} && git log --oneline | head -1 && echo $SESSIONRUN_TASK$SESSIONRUN_ROUND >> seen"
     plan: list[dict[str, Any]] = [
         {
@@ -45,8 +46,7 @@ def test_every_command_of_a_task_runs_inside(site: Walled, sandbox: dict[str, An
             "check": {"commands": [f"{IS_INSIDE} && test -e good"], "reset": "hard"},
         },
     ]
-    tasks = site.run([{**task, "sandbox": sandbox} for task in plan])
-    assert set(outcomes(tasks).values()) == {"succeeded"}, {name: task["reason"] for name, task in tasks.items()}
+    assert reasons(site.run([{**task, "sandbox": closed(policy)} for task in plan])) == {}
     assert site.git("show", "main-task-second:seen").split() == ["first1", "second1"]
     assert {"good", "leftover"} <= site.files("main-task-rounds")
     assert site.git("show", "main-task-rounds:seen").split() == ["rounds2"]
@@ -61,16 +61,14 @@ def test_a_retry_a_follow_up_and_seats(site: Walled) -> None:
     branch = str(site.finish(session)["t"]["branch"])
     assert "2" in site.git("show", f"{branch}:seen")
     site.command("continue", session.session_id, "t", f"{script}; grep 2 seen", code=None)
-    tasks = site.finish(session)
-    assert set(outcomes(tasks).values()) == {"succeeded"}, tasks
+    assert reasons(site.finish(session)) == {}
     plan = {
         "worktrees": "sibling",
         "prompts": [
             {"id": f"s{n}", "prompt": f"{IS_INSIDE} && echo {n} > s{n}", "sandbox": WALLS} for n in (1, 2)
         ],
     }
-    seated = site.run(plan, "--max-parallel", "1")
-    assert set(outcomes(seated).values()) == {"succeeded"}
+    assert reasons(site.run(plan, "--max-parallel", "1")) == {}
     assert "s1" in site.files("main-task-s1") and "s2" in site.files("main-task-s2")
 
 
@@ -78,13 +76,13 @@ def test_work_whose_commits_cannot_come_out_is_named_and_kept_until_it_is_given_
     script = "echo 1 > one; git add one; git commit -qm one; echo 2 > two"
     plant = "ln -s /etc/passwd $(git rev-parse --git-common-dir)/refs/heads/link"
     plan = [
-        {"id": "bad", "prompt": f"{script}; {plant}", "sandbox": STRICT},
-        {"id": "after", "needs": "bad", "prompt": "test -e one -a -e two", "sandbox": STRICT},
+        {"id": "bad", "prompt": f"{script}; {plant}", "sandbox": closed("strict")},
+        {"id": "after", "needs": "bad", "prompt": "test -e one -a -e two", "sandbox": closed("strict")},
     ]
     tasks = site.run(plan)
     session, worktree = tasks["bad"]["session"], site.root / "repo-worktrees" / "main-task-bad"
     says = "its commits cannot be read: refs/heads/link is no regular file"
-    assert set(outcomes(tasks).values()) == {"succeeded"}, "who needs it begins with what lay in the worktree"
+    assert reasons(tasks) == {}, "who needs it begins with what lay in the worktree"
     assert tasks["bad"]["worktree"] == str(worktree)
     assert tasks["bad"]["worktree_kept"] == f"{says}; its commits stay in {session.path}/jobs/bad/a1-walls/git"
     assert {"one", "two"} <= site.files("main-task-bad-rescue")
@@ -102,7 +100,7 @@ def test_work_whose_commits_cannot_come_out_is_named_and_kept_until_it_is_given_
     assert not session.path.exists()
 
 
-# When walls cannot be built.
+# --- when walls cannot be built ---
 
 LINE = "Creating new namespace failed: No space left on device (ENOSPC)"
 
@@ -122,7 +120,7 @@ def test_a_job_whose_walls_fail_later_is_sandbox_failed_and_not_tried_again(site
         {"id": "good", "prompt": "touch ran", "sandbox": WALLS},
     ]
     tasks = site.run(plan, env={"PATH": fake(site, "*fail-here*")})
-    assert outcomes(tasks)["good"] == "succeeded"
+    assert tasks["good"]["outcome"] == "succeeded"
     assert tasks["setup"]["reason_class"] == "sandbox_failed" and tasks["setup"]["attempt"] == 1, tasks["setup"]
     assert LINE in tasks["setup"]["reason"]
     bad = site.run(
@@ -181,8 +179,189 @@ def test_a_link_on_the_way_of_a_mount_makes_nothing_outside(site: Walled) -> Non
         "rounds": 2,
         "prompt": f"if [ $SESSIONRUN_ROUND = 1 ]; then {plant}; else echo done > done; fi",
         "check": "test -e done",
-        "sandbox": STRICT,
+        "sandbox": closed("strict"),
     }
-    tasks = site.run([task])
+    assert reasons(site.run([task])) == {}
     assert os.listdir(site.root / "victim") == ["notes"]
-    assert tasks["t"]["outcome"] == "succeeded", tasks["t"]["reason"]
+
+
+# --- proof and gates, which run the code of a task after its work; limits of memory and time ---
+
+
+@pytest.fixture
+def walled(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    need_walls()
+    return project_in(own_place, monkeypatch)
+
+
+@pytest.fixture
+def probe(walled: Project) -> str:
+    """A command that fails outside: there it would see the session, could write the checkout, or read a key."""
+    (walled.cwd / "a.txt").touch()
+    secret = Path.home() / ".netrc"
+    secret.write_text("key")
+    fails = (f"ls {walled.results} | grep -q session-", f"test -w {walled.cwd}/a.txt", f"test -s {secret}")
+    return "; ".join((*(f"{fail} && exit 9" for fail in fails), "test -f work.txt"))
+
+
+@pytest.mark.parametrize("policy", ["project", "strict"])
+@pytest.mark.parametrize("gated", [True, False], ids=["gates inside", "gates outside"])
+def test_proof_and_gates(walled: Project, probe: str, policy: str, gated: bool) -> None:
+    land = {"into": "main", "gates": [probe], **({} if gated else {"sandbox": "none"})}
+    work = "echo work > work.txt; git add work.txt; git commit -qm work"
+    task = {"id": "one", "prompt": work, "check": probe, "prove": True}
+    session = walled.finish({"land": land, "tasks": [task]}, "--sandbox", policy)
+    (seen,) = walled.status(session)["tasks"]
+    assert (seen["outcome"], seen["proof"]) == ("succeeded", "proved")
+    merged = walled.git("log", "-1", "--format=%s", "main").startswith("Merge task one")
+    assert merged == gated, "outside, the gate is red"
+    assert (walled.cwd / "work.txt").exists() == gated
+
+
+@pytest.mark.parametrize(
+    ("walls", "words", "gated"),
+    [
+        (["--sandbox", "project"], [], True),
+        (["--sandbox", "strict"], [], True),
+        (["--sandbox", "project"], ["--sandbox", "none"], False),
+        ([], ["--sandbox", "strict"], True),
+    ],
+    ids=["as the project", "as strict", "outside", "said by merge"],
+)
+def test_the_gates_of_merge(walled: Project, probe: str, walls: list[str], words: list[str], gated: bool) -> None:
+    session = walled.finish([{"id": "one", "prompt": "echo work > work.txt"}], *walls)
+    done = walled("merge", session, "--gate", probe, *words)
+    assert (done.returncode, done.stdout.startswith("one: landed")) == ((0, True) if gated else (75, False)), done
+    (folder,) = walled.results.glob("session-*/jobs")
+    assert list(folder.glob(".merge*")) == []
+
+
+def test_memory(walled: Project) -> None:
+    """Of two jobs the one that wants more than its walls let it have is ended, and the reason says so."""
+    need_groups(Sandbox("project", memory=1 << 30))
+    fill = "kept = bytearray(int(sys.argv[1]) << 20); kept[::4096] = b'x' * len(kept[::4096])"
+    eats = f'python3 -c "import sys; {fill}"'
+    tasks = [
+        {"id": f"m{size}", "prompt": f"{eats} {size}", "sandbox": {"policy": "project", "memory": "100M"}}
+        for size in (10, 300)
+    ]
+    small, large = walled.status(walled.finish(tasks))["tasks"]
+    assert small["outcome"] == "succeeded"
+    assert (large["outcome"], large["reason_class"]) == ("failed", "oom")
+    assert large["reason"] == "oom: its walls let it have 100 MiB of memory, and it wanted more"
+    assert list_groups(walled, "memory") == []
+
+
+BURN = """
+import os, time
+begin = time.monotonic()
+child = os.fork()
+while time.monotonic() < begin + 2:
+    pass
+if child:
+    os.waitpid(child, 0)
+    print(sum(os.times()[:4]) / (time.monotonic() - begin))
+"""
+
+
+def test_processor_time(walled: Project) -> None:
+    """Two programs that never rest have together no more than their part of a processor."""
+    need_groups(Sandbox("project", memory=1 << 30, cpus=0.2))
+    program = walled.cwd.parent / "burn.py"
+    program.write_text(BURN)
+    sandbox = {"policy": "project", "memory": "1G", "cpus": 0.2, "read": str(program)}
+    session = walled.finish([{"id": "c", "prompt": f"python3 {program}", "sandbox": sandbox}])
+    (done,) = walled.status(session)["tasks"]
+    assert done["outcome"] == "succeeded", done["reason"]
+    assert 0 < float(walled.output(session, "c")) < 0.3
+    assert list_groups(walled, "memory") == list_groups(walled, "cpu") == []
+
+
+def list_groups(walled: Project, controller: groups.Controller) -> list[Path]:
+    """What is left of the groups of the last session."""
+    return list(groups.locate_group("x", controller).parent.glob(f"sessionrun-{walled.sessions[-1]}-*"))
+
+
+# --- hidden tests: they run inside, and no task can read them while it works ---
+
+
+LOOK = """name=test_count_with
+grep -rsl ${{name}}_gaps {places} /dev/shm /run /tmp
+git cat-file --batch-all-objects --batch | grep -a ${{name}}_gaps
+git -C {upstream} log --format=%s
+ls -A ..
+true"""
+"""What a task would find of its hidden tests, of the commit that mends it, and of its neighbours."""
+
+
+def set_walls(bench: Bench, policy: str) -> None:
+    """Walls in the configuration, which show the place of these tests: below /tmp it would be hidden.
+
+    What the instances were made from holds the tests, too, and goes: nothing hides it.
+    """
+    need_walls()
+    (bench.cwd / "instances.in.jsonl").unlink()
+    shown = [str(bench.cwd), sys.prefix, sys.base_prefix]
+    walls = f'policy = "{policy}"\nread = {json.dumps(shown)}\n'
+    (bench.cwd / "sessionrun.toml").write_text(f"[sandbox]\n{walls}")
+
+
+@pytest.mark.parametrize("policy", ["project", "strict"])
+def test_hidden_tests_run_inside_and_no_task_finds_them(bench: Bench, policy: str) -> None:
+    set_walls(bench, policy)
+    look = LOOK.format(places=f"{bench.cwd} {Path.home()}", upstream=bench.artifacts("repo"))
+    (first, second, *_) = [
+        json.loads(line) for line in bench.artifacts("instances.jsonl").read_text().splitlines()
+    ]
+    first["test_cmd"] = f"{IS_INSIDE} && python -m pytest"
+    bench.artifacts("instances.jsonl").write_text(f"{json.dumps(first)}\n{json.dumps(second)}\n")
+    script = f"{IS_INSIDE} || exit 7\n{GOLD}\n{look}"
+    bench.run(script, "--no-environment", "--max-parallel", "2", "--iterations", "1", walls=True)
+    found = bench.documents("r")
+    for instance in (first, second):
+        document = found[f"{instance['instance_id']}.json"]
+        assert (document["success"], document["resolved"]) == (True, True), document["error"]
+        (output,) = bench.cwd.glob(f"sessions/session-*/task-{instance['instance_id']}.txt")
+        assert set(output.read_text().split()) == {
+            instance["instance_id"],
+            f".excerpt-{output.parent.name[8:]}-{instance['instance_id']}.git",
+        }
+    assert found["example__wordtool-1.json"]["final_test_results"] == {
+        "passed": 6,
+        "failed": 0,
+        "errors": 0,
+        "total": 6,
+    }
+
+
+def test_what_is_judged_carries_no_tests_away(bench: Bench) -> None:
+    """A source that copies the tests while it is judged finds no place where a later attempt would see them.
+
+    Here with an environment, and so with a SETUP, which runs the tests that passed before.
+    """
+    set_walls(bench, "project")
+    copies = """
+import os
+for place in (os.getcwd(), "/tmp", os.environ["HOME"], os.environ.get("VIRTUAL_ENV", "")):
+    try:
+        with open(place + "/stolen", "w") as stream:
+            stream.write(open("tests/test_words.py").read())
+    except OSError:
+        pass
+"""
+    look = "name=test_count_with; grep -rsl ${name}_gaps . /tmp $HOME $VIRTUAL_ENV"
+    script = f"{IS_INSIDE} || exit 7\ncat >> wordtool/__init__.py <<'X'\n{copies}X\n{look}; true"
+    bench.run(script, "--instance", "example__wordtool-1", "--iterations", "1", walls=True)
+    assert bench.documents("r")["example__wordtool-1.json"]["reason_class"] == "unresolved"
+    (session,) = bench.cwd.glob("sessions/session-*")
+    judged = (session / "jobs/example__wordtool-1/a1-r1-prove/hidden-tests.txt").read_text()
+    assert "test_count_with_gaps" in judged, "the tests ran"
+    before = session / "jobs/example__wordtool-1/a1-r1-setup"
+    assert json.loads((before / "known-red.json").read_text()) == {"ids": []}, "they could be run inside"
+    session_id = session.name.removeprefix("session-")
+    assert bench("retry", session_id, "example__wordtool-1").returncode == 0
+    while bench("wait", session_id, "--timeout", "60").returncode == WAITED_ENOUGH:
+        pass
+    assert bench.status(session_id)["tasks"][0]["attempt"] == 2
+    (output,) = session.glob("task-*.txt")
+    assert output.read_text() == ""

@@ -171,7 +171,7 @@ def test_which_variables_name_a_server() -> None:
             ), name
 
 
-def test_the_list_of_an_agent(tmp_path: Path) -> None:
+def test_the_list_of_an_agent_and_that_a_script_has_the_hosts_of_the_plan_alone(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text('[model_providers.x]\nbase_url = "http://127.0.0.1:4000/v1"\n')
     env = {"OPENAI_BASE_URL": "https://models.example.net/v1", "CODEX_HOME": str(tmp_path)}
     env["ANTHROPIC_BASE_URL"] = "rubbish"
@@ -185,10 +185,6 @@ def test_the_list_of_an_agent(tmp_path: Path) -> None:
         Rule("::1", (4001,), True),
         Rule("127.0.0.1", (4000,), True),
     ]
-
-
-def test_a_script_has_the_hosts_of_the_plan_alone() -> None:
-    env = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:1"}
     assert list_rules(["*.pypi.org"], None, env, ("sh",)) == (Rule("*.pypi.org"),)
 
 
@@ -338,10 +334,6 @@ class Proxied:
         self.programs.append(begun)
         return begun
 
-    @property
-    def process(self) -> psutil.Process:
-        return psutil.Process(self.programs[-1].pid)
-
     def end(self) -> None:
         while self.programs:
             self.programs.pop().communicate(timeout=60)
@@ -452,7 +444,8 @@ def test_a_client_that_hangs_up_leaves_nothing_open(proxied: Proxied, server: Se
     with connected(door) as client:
         client.sendall(f"GET http://127.0.0.1:{server.port}/slow HTTP/1.1\r\n\r\n".encode())
         assert server.half_sent.wait(60)
-    eventually(lambda: proxied.process.num_threads() == 2)  # each connection has two more
+    process = psutil.Process(proxied.programs[-1].pid)
+    eventually(lambda: process.num_threads() == 2)  # each connection has two more
 
 
 @pytest.mark.slow
@@ -467,7 +460,7 @@ def test_many_denials_are_counted_and_bounded(proxied: Proxied) -> None:
 
 
 @pytest.mark.slow
-def test_a_chain_of_proxies(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chain_of_proxies(proxied: Proxied, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bytes] = []
     listener = socket.create_server(("127.0.0.1", 0))
 
@@ -481,16 +474,11 @@ def test_a_chain_of_proxies(own_place: Path, monkeypatch: pytest.MonkeyPatch) ->
     threading.Thread(target=serve, daemon=True).start()
     for name in ("HTTPS_PROXY", "http_proxy"):
         monkeypatch.setenv(name, f"http://me:pw@127.0.0.1:{listener.getsockname()[1]}")
-    proxied = Proxied(own_place / "session-y")
-    try:
-        door = proxied.open("nowhere.example.org")
-        assert ask(door, b"CONNECT nowhere.example.org:443 HTTP/1.1\r\n\r\n").endswith(
-            b"established\r\n\r\nanswer"
-        )
-        assert ask(door, b"GET http://nowhere.example.org/x HTTP/1.1\r\n\r\n").endswith(b"answer")
-        assert ask(door, b"CONNECT elsewhere.example.org:443 HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 403")
-    finally:
-        proxied.end()
+    door = proxied.open("nowhere.example.org")
+    tunnel = b"CONNECT nowhere.example.org:443 HTTP/1.1\r\n\r\n"
+    assert ask(door, tunnel).endswith(b"established\r\n\r\nanswer")
+    assert ask(door, b"GET http://nowhere.example.org/x HTTP/1.1\r\n\r\n").endswith(b"answer")
+    assert ask(door, tunnel.replace(b"nowhere", b"elsewhere")).startswith(b"HTTP/1.1 403")
     login = b"Proxy-Authorization: Basic bWU6cHc=\r\n\r\n"
     assert asked[0].startswith(b"CONNECT nowhere.example.org:443 HTTP/1.1\r\n")
     assert asked[1].startswith(b"GET http://nowhere.example.org/x HTTP/1.1\r\n")
@@ -572,17 +560,15 @@ def test_what_is_not_listed_is_denied_and_explained(walled: Walled, policy: str)
     eventually(lambda: not walled.processes(session_id))
 
 
-def make_bare(walled: Walled, top: Path) -> None:
-    """A repository that a plain server of files can give."""
-    subprocess.run(["git", "clone", "-q", "--bare", str(walled.cwd), str(top)], check=True)
-    subprocess.run(["git", "update-server-info"], cwd=top, check=True)
-    files = (path for path in top.rglob("*") if path.is_file())
-    walled.server.files |= {f"/r.git/{path.relative_to(top)}": path.read_bytes() for path in files}
-
-
 @pytest.mark.slow
 def test_clients_of_all_kinds_reach_what_is_listed(walled: Walled, tmp_path: Path) -> None:
-    make_bare(walled, tmp_path / "bare.git")
+    bare = tmp_path / "bare.git"
+    subprocess.run(["git", "clone", "-q", "--bare", str(walled.cwd), str(bare)], check=True)
+    subprocess.run(
+        ["git", "update-server-info"], cwd=bare, check=True
+    )  # so that a plain server of files can give it
+    files = (path for path in bare.rglob("*") if path.is_file())
+    walled.server.files |= {f"/r.git/{path.relative_to(bare)}": path.read_bytes() for path in files}
     base = f"http://127.0.0.1:{walled.server.port}"
     fetch = f"import urllib.request as u; print(u.urlopen('{base}/x').read().decode())"
     commands = [

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import eventually
-from walled import Walled, is_running, make_walled
+from walled import Walled, closed, is_running, make_walled, reasons
 from walled import site as own
 
 from sessionrun.agents.programs import PROGRAMS
@@ -35,17 +35,6 @@ def site(request: pytest.FixtureRequest) -> Iterator[Walled]:
     with make_walled(other=request.param) as made:
         made.make_repository()
         yield made
-
-
-def closed(policy: str) -> dict[str, Any]:
-    """The sandbox of a task that needs no network."""
-    return {"policy": policy, "network": "none"}
-
-
-def reasons(tasks: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: (task["outcome"], task["reason"]) for name, task in tasks.items() if task["outcome"] != "succeeded"
-    }
 
 
 HOSTILE_GIT = {
@@ -229,7 +218,7 @@ def test_no_secret_can_be_read_and_nothing_outside_be_written(site: Walled, poli
     assert KEY not in said and KEY not in site.printed(tasks["env"])
     lines = said.splitlines()
     assert [line for line in lines if line.startswith("W")] == [], said
-    folders = [path for path in (*own, site.find_results(), site.root / "repo-worktrees") if path.is_dir()]
+    folders = [path for path in (*own, site.root / "repo-worktrees") if path.is_dir()]
     assert [path for path in folders if "planted" in os.listdir(path)] == []
     assert lines.count("readable") == (2 if policy == "project" else 0) and "home/other" not in said
     assert "main-task-two" not in said and "session-" not in said

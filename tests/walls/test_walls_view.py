@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from calls import needs_calls
+from stages import make_program
 from test_workspaces import Project
 from test_workspaces_killed import Bench
 from walled import Walled, make_walled, need_walls
@@ -252,10 +253,8 @@ PLANTED: dict[str, str] = {
 
 
 def test_nothing_that_a_task_plants_in_its_view_runs_outside_or_costs_its_work(project: WalledProject) -> None:
-    program = project.root / "program"
-    text = f"#!/bin/sh\necho ran >> {project.root}/ran\ncat\n"
-    program.write_text(text)
-    program.chmod(0o755)
+    program = make_program(project.root / "program", f"echo ran >> {project.root}/ran\ncat")
+    text = program.read_text()
     for name, script in PLANTED.items():
         shutil.rmtree(project.walls, ignore_errors=True)
         request, _, worktree = project.begin(task=name.replace(" ", "-"))

@@ -47,8 +47,11 @@ class Denials:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._hosts = {(found["host"], found["port"]): found for found in _load(path)}  # of programs before
+        self._hosts: dict[tuple[str, int], dict[str, Any]] = {}
         self._written_at = 0.0
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError), open(path, "rb") as stream:
+            # of programs that this job has run before
+            self._hosts |= {(found["host"], found["port"]): found for found in json.load(stream)["hosts"]}
 
     def add(self, host: str, port: int, why: str) -> None:
         """Take note of a denial."""
@@ -70,14 +73,6 @@ class Denials:
         content = json.dumps({"hosts": list(self._hosts.values())}).encode()
         with contextlib.suppress(OSError):
             replace_file(self._path, content, durable=False)
-
-
-def _load(path: str) -> list[dict[str, Any]]:
-    try:
-        with open(path, "rb") as stream:
-            return list(json.load(stream)["hosts"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
 
 
 HEAD_S: Final = 60.0

@@ -152,6 +152,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _tell("the current directory was deleted; cd to another one", 2, words)
         where = os.fsdecode(error.filename) if error.filename else "reading or writing"
         return _tell(f"{where}: {error.strerror or error}", EXIT_BUG, words)
+    except MemoryError:
+        return _tell("out of memory: raise its limit (ulimit -v), or name fewer tasks", EXIT_BUG, words)
     except Exception as error:
         if interrupts.was_pressed():
             return EXIT_INTERRUPTED

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from . import repositories, sessions
+from . import cluster, repositories, sessions
 from .measure import print_table
 
-BENCHMARKS = {**sessions.BENCHMARKS, **repositories.BENCHMARKS}
+BENCHMARKS = {**sessions.BENCHMARKS, **repositories.BENCHMARKS, **cluster.BENCHMARKS}
 
 
 def main(names: Sequence[str]) -> None:

@@ -491,3 +491,20 @@ def test_following_can_be_interrupted(sessionrun: Command) -> None:
         assert terminal.finish() == 130
     assert b"Traceback" not in terminal.output
     assert sessionrun.status(session_id)["status"] == "running"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="macOS takes no limit of the address space")
+def test_too_little_memory_is_one_line(sessionrun: Command) -> None:
+    """A file that does not fit: no traceback."""
+    (sessionrun.cwd / "large.json").write_bytes(b'["' + b"x" * (60 << 20) + b'"]')
+    code = (
+        "import resource, sys; from sessionrun.cli import main, run; from sessionrun.client import planning;"
+        "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize() + (80 << 20);"
+        "resource.setrlimit(resource.RLIMIT_AS, (used, used)); sys.exit(main(sys.argv[1:]))"
+    )
+    argv = [sys.executable, "-c", code, "--dry-run", "--agent", "shell", "large.json"]
+    done = subprocess.run(argv, cwd=sessionrun.cwd, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("sessionrun: error: out of memory")
+    assert done.stderr.count("\n") == 1

@@ -29,30 +29,30 @@ class Size(NamedTuple):
 
 
 ROOMS: Final[Mapping[str, Size]] = {
-    "sessionrun": Size(4, 479, 268),
-    "agents": Size(15, 2752, 1677),
-    "checks": Size(17, 3662, 2338),
-    "cli": Size(35, 5902, 3545),
-    "client": Size(37, 6517, 3920),
-    "cluster": Size(28, 5301, 3153),
-    "doors": Size(10, 2552, 1681),
-    "engine": Size(12, 3346, 1979),
-    "git": Size(11, 1893, 1086),
-    "input": Size(19, 4189, 2555),
-    "keeper": Size(9, 1610, 997),
-    "landing": Size(18, 3486, 2108),
-    "model": Size(19, 3455, 1726),
-    "queue": Size(17, 3291, 1960),
-    "session": Size(19, 3751, 2206),
-    "store": Size(17, 3100, 1702),
-    "walls": Size(20, 3317, 1987),
-    "worktrees": Size(26, 5963, 3475),
+    "sessionrun": Size(4, 476, 266),
+    "agents": Size(15, 2836, 1737),
+    "checks": Size(15, 3590, 2302),
+    "cli": Size(31, 5815, 3510),
+    "client": Size(28, 5982, 3681),
+    "cluster": Size(23, 5175, 3098),
+    "doors": Size(10, 2496, 1657),
+    "engine": Size(12, 3281, 1945),
+    "git": Size(8, 1739, 1006),
+    "input": Size(17, 4094, 2522),
+    "keeper": Size(9, 1595, 989),
+    "landing": Size(17, 3426, 2078),
+    "model": Size(19, 3561, 1784),
+    "queue": Size(15, 3189, 1909),
+    "session": Size(15, 3680, 2191),
+    "store": Size(17, 3074, 1689),
+    "walls": Size(20, 3282, 1971),
+    "worktrees": Size(24, 5853, 3499),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(333, 64566, 38363)
-TESTS_LINES: Final = 53_772
-PAGES_LINES: Final = 9424
+PACKAGE_BUDGET: Final = Size(299, 63144, 37834)
+TESTS_LINES: Final = 52_227
+PAGES_LINES: Final = 9422
 
 
 @cache

@@ -244,6 +244,7 @@ def test_the_queue_is_that_of_the_main_checkout(own_place: Path) -> None:
         ('~~~\nbd create "open quote\nbd create -h\n~~~\n- entry\n', ["entry"]),
         ("\ufeff- after a mark\n", ["after a mark"]),
         ("  - indented\n  - list\n    - nested\n", ["indented", "list"]),
+        ("- one\n\t- nested by a tab\n- two\n", ["one", "two"]),
     ],
 )
 def test_task_lists(text: str, wanted: list[str]) -> None:
@@ -251,6 +252,7 @@ def test_task_lists(text: str, wanted: list[str]) -> None:
 
 
 def test_the_text_of_an_entry_of_a_list() -> None:
+    assert parse_list("- one\n\t- nested\n") == [Draft("one", "- nested")]
     (first, second) = parse_list("- **Title** \u2013 why\n  - nested\n\n    more\n- second\n")
     assert first == Draft("Title", "why\n- nested\n\n  more")
     assert second == Draft("second", "")

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from conftest import Command
-from sessionrun.session.job_status import JobStatus
 from simulation import make_session
 from stages import make_program
 from test_dialects import ROOT
@@ -29,7 +28,7 @@ from sessionrun.input.settings import Options
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.spec import Export, TaskSpec
 from sessionrun.model.validation import find_cycle
-from sessionrun.session.exports import Shown
+from sessionrun.session.exports import JobStatus, Shown
 from sessionrun.session.prompt import BriefProblem
 from sessionrun.store.locks import hold_lock
 from sessionrun.store.session import SessionDir

@@ -19,6 +19,7 @@ files that they are in run first, with JUnit XML for how each test ended, then e
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -42,10 +43,12 @@ from sessionrun.checks.runners import (
 )
 from sessionrun.checks.running import ALL_FILES, load_red, run_counted, word_counts
 from sessionrun.checks.testing import Rules, list_files
-from sessionrun.checks.trial import Ran, Trials, open_trials, tell_end
+from sessionrun.checks.trial import Ran, Trials, tell_end
+from sessionrun.git.private import open_fence
 from sessionrun.model.checks import HiddenTests, JudgedTests, Note, ProofVerdict, ProveReport
 from sessionrun.model.errors import SessionrunError, name_some, printable
 from sessionrun.store.trees import remove_tree
+from sessionrun.walls.build import raise_if_any
 from sessionrun.walls.shell import Ended, Shell
 from sessionrun.worktrees.environments.request import EnvironmentProblem
 from sessionrun.worktrees.park import write_patch
@@ -164,12 +167,20 @@ OF_CHANCE: Final = 8
 
 
 def prove(request: ProveRequest, folder: Path) -> ProveReport:
-    """Find the verdict; done again after a crash, begin again."""
+    """Find the verdict; done again after a crash, begin again.
+
+    Raises:
+        SessionrunError, OSError: the repository cannot be read, or the walls not be had here.
+    """
+    asked, workspace, umask = request.prove, request.workspace, os.umask(0o077)
     try:
-        with open_trials(request, folder) as trials:
-            notes, often = _audit(trials), request.prove.repeat
-            if request.prove.hidden is not None:
-                report = _judge_by_hidden_tests(trials, request.prove.hidden)
+        build = None if request.environment is None else raise_if_any(request.environment.walls, builds=True)
+        walls = raise_if_any(request.walls)
+        with open_fence(workspace.repository, folder, limit_s=workspace.git_limit_s) as fence:
+            trials = Trials(fence, request, folder, umask, walls, build)
+            notes, often = _audit(trials), asked.repeat
+            if asked.hidden is not None:
+                report = _judge_by_hidden_tests(trials, asked.hidden)
             else:
                 is_of_chance = often > 1 and any(note.rule == CHANCE for note in notes)
                 report = _prove(trials, max(often, OF_CHANCE) if is_of_chance else often)

@@ -17,7 +17,7 @@ from sessionrun.checks.runners import RanTests, Tests, find_runners, merge, read
 from sessionrun.checks.running import run_counted
 from sessionrun.checks.testing import TEST_FILES, compile_patterns
 from sessionrun.git.git import Git
-from sessionrun.git.private import Fence, open_fence
+from sessionrun.git.private import Fence
 from sessionrun.git.rooms import open_clean_room
 from sessionrun.model.checks import Counts
 from sessionrun.model.frozen import frozen
@@ -26,7 +26,6 @@ from sessionrun.model.spec import AND_THEN
 from sessionrun.store.files import make_directories, read_end, read_regular
 from sessionrun.store.jobfiles import read_tail
 from sessionrun.walls.argv import Walls
-from sessionrun.walls.build import raise_if_any
 from sessionrun.walls.shell import Shell
 from sessionrun.worktrees.bringing import bring_files
 from sessionrun.worktrees.environments.build import provide_environment
@@ -52,20 +51,6 @@ class Ran:
     counts: Counts | None = None
     tests: RanTests | None = None
     canaries: Mapping[str, bool] = field(default_factory=dict)
-
-
-@contextmanager
-def open_trials(request: ProveRequest, folder: Path) -> Iterator[Trials]:
-    """Where the checks of a proof are done, with the walls that are wished for.
-
-    Raises:
-        SessionrunError, OSError: the repository cannot be read, or the walls not be had here.
-    """
-    umask, workspace = os.umask(0o077), request.workspace
-    build = None if request.environment is None else raise_if_any(request.environment.walls, builds=True)
-    walls = raise_if_any(request.walls)
-    with open_fence(workspace.repository, folder, limit_s=workspace.git_limit_s) as fence:
-        yield Trials(fence, request, folder, umask, walls, build)
 
 
 @frozen

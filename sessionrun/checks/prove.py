@@ -21,15 +21,14 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import IO, Final, TypeAlias
 
 from sessionrun.checks.audit import CHANCE, find_notes
-from sessionrun.checks.crossing import TITLES, NotApplicable, State, add_tests, cross, take_source
+from sessionrun.checks.crossing import NotApplicable, State, add_tests, cross, take_source
 from sessionrun.checks.requests import OBJECTS, SOURCE_PATCH, ProveRequest
 from sessionrun.checks.runners import (
     REPORTING,
@@ -41,7 +40,7 @@ from sessionrun.checks.runners import (
     match_ids,
     merge,
 )
-from sessionrun.checks.running import ALL_FILES, load_red, run_counted, word_counts
+from sessionrun.checks.running import ALL_FILES, load_red, run_counted
 from sessionrun.checks.testing import Rules, list_files
 from sessionrun.checks.trial import Ran, Trials, tell_end
 from sessionrun.git.private import open_fence
@@ -208,39 +207,14 @@ def _prove(trials: Trials, repeat: int) -> ProveReport:
     except NotApplicable as error:
         return ProveReport("unproved", str(error))
 
-    def plant(state: State, found: RanTests) -> Ran:
-        ran = trials.plant(state, commits[state], found)
-        if ran.canaries:
-            what = f"{len(ran.canaries)} planted tests that have to fail"
-            end = f"{'passes' if ran.passed else 'fails'}, {sum(ran.canaries.values())} failed"
-            print(f"{TITLES[state]}, with {what}: {end}", flush=True)
-        return ran
-
     return find_verdict(
-        partial(_check, trials, commits),
+        lambda state, time: trials.find(state, commits[state], time),
         red=asked.red,
         repeat=repeat,
         reads_report=request.check.report == "read",
         set_up=set_up,
-        plant=plant,
+        plant=lambda state, found: trials.plant(state, commits[state], found),
     )
-
-
-def _check(trials: Trials, commits: Mapping[State, str], state: State, time: int) -> Ran:
-    """Do the check on a state, and say how it ended.
-
-    Raises:
-        SessionrunError, OSError: it cannot be done; that of the work is then one that fails.
-    """
-    try:
-        ran = trials.find(state, commits[state], time)
-    except EnvironmentProblem as error:
-        if state != "result":
-            raise
-        ran = Ran(False, f"its environment: {error}")
-    end = "passes" if ran.passed else f"fails: {ran.why}"
-    print(f"{TITLES[state]}: {end}{'' if ran.counts is None else f' ({word_counts(ran.counts)})'}", flush=True)
-    return ran
 
 
 MAX_ALONE: Final = 50

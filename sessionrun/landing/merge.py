@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sessionrun.client.graph import measure_depths
-from sessionrun.client.reading.comparison import rank_attempts
+from sessionrun.client.reading.comparison import find_place, rank_attempts
 from sessionrun.client.reading.view import choose_tasks, load_history
 from sessionrun.landing.records import HEADS, Fate, LandRequest, Report
 from sessionrun.landing.records import Take as Take

@@ -79,9 +79,10 @@ def check_replicas(_: Path) -> Iterator[Finding]:
     what = "a worktree of a task whose work did not come to its session's machine; no job of the node has it"
     plan = "git -C it log, and take what you need; then remove it, and sessionrun clean --cache"
     for folder in _list_folders():
-        for name in () if _has_jobs(folder.parent) else list_folders(folder):
-            for path in _list_worktrees(folder / name):
-                yield warning(path, what, plan)
+        if not _has_jobs(folder.parent):
+            for name in list_folders(folder):
+                for path in _list_worktrees(folder / name):
+                    yield warning(path, what, plan)
 
 
 def list_kinds() -> tuple[Kind, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -51,7 +52,10 @@ def head(host: str, port: int) -> int:
     argv, address, lock_fd = open_head(host, port, os.environ)
     click.echo(address)
     if host.strip("[]") in ("0.0.0.0", "::"):
-        click.echo(f"in the place of {host} give the others an address of this machine that they reach", err=True)
+        with suppress(OSError):  # the disk of a log may be full: that ends no head
+            click.echo(
+                f"in the place of {host} give the others an address of this machine that they reach", err=True
+            )
     return keep_head(argv, lock_fd, os.environ)
 
 

@@ -155,6 +155,7 @@ def find_remote(git: Git, repository: Repository, commits: Sequence[str]) -> Rem
         url = expand_path(repository.top, url)
     else:
         url = re.sub(r"(?<=://)[^/?#]*:[^/?#]*@", "", url)
+        url = re.sub(r"(?i)^(https?://)[^/?#]*@", r"\1", url)  # what stands there alone may be a token
     return Remote(url, tuple(there)) if there else None
 
 

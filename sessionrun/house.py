@@ -241,7 +241,7 @@ HOUSE: Final[tuple[Business, ...]] = (
             )
         },
         partners="queue.feeder:open_partners",
-        findings="queue.outputs:FINDINGS",
+        findings="queue.file:FINDINGS",
         outputs="queue.outputs:OUTPUTS",
     ),
     Business(

@@ -10,6 +10,7 @@ import click
 
 from sessionrun.cli.options import Answer, Duration, answering, flag, json_option, valued
 from sessionrun.cli.render import table_lines
+from sessionrun.keeper.wire import say
 from sessionrun.model.errors import InputError
 
 
@@ -51,7 +52,7 @@ def head(host: str, port: int) -> int:
     argv, address, lock_fd = open_head(host, port, os.environ)
     click.echo(address)
     if host.strip("[]") in ("0.0.0.0", "::"):
-        click.echo(f"in the place of {host} give the others an address of this machine that they reach", err=True)
+        say(f"in the place of {host} give the others an address of this machine that they reach")
     return keep_head(argv, lock_fd, os.environ)
 
 

@@ -16,17 +16,19 @@ from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sessionrun import __version__
 from sessionrun.client.installation import lack
 from sessionrun.client.notices import notify
-from sessionrun.client.planning.assemble import Draft
 from sessionrun.model.asked import SLURM, Cluster, uses_replicas
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.spec import SessionSpec, TaskSpec
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.index import choose_directory, user_directory
+
+if TYPE_CHECKING:  # a node and a worker of dask's plan nothing
+    from sessionrun.client.planning.assemble import Draft
 
 CERTS_VARIABLE: Final = "SESSIONRUN_CERTS"
 """Names the directory of the three files for TLS, which machines and sessions of a cluster share."""

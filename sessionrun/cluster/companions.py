@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import tarfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit, urlunsplit
 
 from sessionrun.git.clone import open_room
 from sessionrun.git.git import Git
@@ -153,8 +153,9 @@ def find_remote(git: Git, repository: Repository, commits: Sequence[str]) -> Rem
     url = url.removeprefix("file://")
     if is_path(url):
         url = expand_path(repository.top, url)
-    elif (parts := urlsplit(url)).password is not None:
-        url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    else:
+        url = re.sub(r"(?<=://)[^/?#]*:[^/?#]*@", "", url)
+        url = re.sub(r"(?i)^(https?://)[^/?#]*@", r"\1", url)  # what stands there alone may be a token
     return Remote(url, tuple(there)) if there else None
 
 

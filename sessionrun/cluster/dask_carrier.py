@@ -234,7 +234,7 @@ async def ask(rpc: Any, name: str, message: Message, limit_s: float) -> Any:
 async def ask_once(
     cluster: Cluster, name: str, words: Message, limit_s: float, *, registers: bool = False
 ) -> tuple[Any, dict[str, str] | None]:
-    """The same over a connection of its own; a scheduler that `registers` gets our plug-ins if it has none.
+    """The same over a connection of its own; with `registers` a scheduler that has none of our plug-ins gets them.
 
     Returns:
         The answer, and None; or, if they were registered, why which workers cannot be nodes, by address.

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sessionrun import __version__
 from sessionrun.client.findings import Finding, Findings, Kind, error, warning
@@ -15,8 +15,9 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.kinds import Count
 from sessionrun.store.files import list_folders
 from sessionrun.store.session import SessionDir
-from sessionrun.store.space import Cached
-from sessionrun.store.trees import iterate_entries, remove_unused
+
+if TYPE_CHECKING:
+    from sessionrun.store.space import Cached
 
 # --- clusters ---
 
@@ -79,9 +80,10 @@ def check_replicas(_: Path) -> Iterator[Finding]:
     what = "a worktree of a task whose work did not come to its session's machine; no job of the node has it"
     plan = "git -C it log, and take what you need; then remove it, and sessionrun clean --cache"
     for folder in _list_folders():
-        for name in () if _has_jobs(folder.parent) else list_folders(folder):
-            for path in _list_worktrees(folder / name):
-                yield warning(path, what, plan)
+        if not _has_jobs(folder.parent):
+            for name in list_folders(folder):
+                for path in _list_worktrees(folder / name):
+                    yield warning(path, what, plan)
 
 
 def list_kinds() -> tuple[Kind, ...]:
@@ -91,6 +93,8 @@ def list_kinds() -> tuple[Kind, ...]:
 
 def iterate_replicas(_: Path) -> Iterator[Cached]:
     """The replicas of all nodes of this machine, by name: they lie beside the cache."""
+    from sessionrun.store.trees import iterate_entries  # `explain` has no need of it
+
     for folder in _list_folders():
         yield from iterate_entries(folder, lambda name: True)
 
@@ -101,6 +105,8 @@ def remove_replica(replica: Cached, *, dry_run: bool = False) -> str | None:
     It holds what tasks began with, which sessions send again.  It stays while its node has jobs, and while a
     worktree of it is there: that is work which did not come home.
     """
+    from sessionrun.store.trees import remove_unused
+
     node = replica.path.parent.parent
 
     def find_obstacle() -> str | None:

@@ -15,14 +15,18 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from typing import Any, Final, Literal
 
+from sessionrun.client.findings import Findings
 from sessionrun.input.text import Breach, parse_json, plain, quote
 from sessionrun.model.errors import InputError
 from sessionrun.model.keys import describe_id_problem
+from sessionrun.model.places import Repository
 from sessionrun.model.units import format_time
 from sessionrun.queue.feed import Contents, Feed
 from sessionrun.queue.task import (
+    LOCK_NAME,
     Changes,
     Draft,
     QueuePlace,
@@ -262,3 +266,14 @@ def _describe_problem(entry: Any) -> str | None:
     if not isinstance(depends, list) or not all(isinstance(need, str) for need in depends):
         return '"depends_on" is not a list of ids'
     return None
+
+
+# --- what `clean` finds of a queue: its lock, in the directory of a repository's git ---
+
+
+def sweep_repository(repository: Repository) -> None:
+    """Remove the lock of the queue, if no process holds it."""
+    locks.remove_free(Path(repository.common_dir, LOCK_NAME))
+
+
+FINDINGS: Final = Findings(sweep_repository=sweep_repository)

@@ -1,16 +1,12 @@
-"""What other rooms show of the queue: the shapes of what it prints as JSON, and what `clean` finds of it."""
+"""What `queue` prints with `--json`, as shapes."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final, Literal
 
-from sessionrun.client.findings import Findings
 from sessionrun.client.shapes import LAUNCH, LAUNCHED, keys_of
 from sessionrun.model.kinds import Count
-from sessionrun.model.places import Repository
-from sessionrun.queue.task import LOCK_NAME, QueueTask
-from sessionrun.store import locks
+from sessionrun.queue.task import QueueTask
 
 QUEUE_TASK: Final = {
     **keys_of(QueueTask),
@@ -37,11 +33,3 @@ SPLIT: Final = {
 }
 
 OUTPUTS: Final = {"queue": (QUEUE, QUEUE_TASK, QUEUE_TASKS, IMPORTED, *LAUNCH, INGESTED, SPLIT)}
-
-
-def sweep_repository(repository: Repository) -> None:
-    """Remove the lock of the queue from the directory of git, if no process holds it."""
-    locks.remove_free(Path(repository.common_dir, LOCK_NAME))
-
-
-FINDINGS: Final = Findings(sweep_repository=sweep_repository)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple, TypeAlias
+from unittest.mock import patch
 
 import orjson
 from faults.place import Place, make_place, wait_until
@@ -173,8 +174,8 @@ class Bench(Place):
 
 @contextmanager
 def make_bench() -> Iterator[Bench]:
-    """A place for benchmarks; at the end its sessions are ended and it is removed."""
-    with make_place() as place:
+    """A place for benchmarks; at the end its sessions are ended, it is removed, and `os.environ` is as before."""
+    with patch.dict(os.environ), make_place() as place:
         place.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         yield Bench(place.path, {**place.environ, "TZ": "UTC"}, real=True)
 

@@ -220,11 +220,11 @@ def measure_copies(rounds: int = 3) -> list[Row]:
     The projects are fetched from the package index.  uv copies files, too: environments of tasks share none.
     """
     rows = []
-    os.environ["PATH"] = os.pathsep.join((os.path.dirname(find_uv_bin()), os.environ["PATH"]))
-    os.environ["UV_LINK_MODE"] = "copy"
     for name, version in PROJECTS.items():
         ours, theirs = f"copy of the environment of {name}", "uv venv and install, warm"
         with make_bench() as bench:
+            os.environ["PATH"] = os.pathsep.join((os.path.dirname(find_uv_bin()), os.environ["PATH"]))
+            os.environ["UV_LINK_MODE"] = "copy"
             top = _fetch_project(bench, f"{name}=={version}")
             git(top, "tag", f"v{version}")
             _make_environment(bench, top)

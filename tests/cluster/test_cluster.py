@@ -82,9 +82,17 @@ def test_a_head_at_an_address_of_version_six(host: str, own_place: Path) -> None
     assert address in argv and open_cluster(address, environ).address.startswith("tls://[::1]:")
 
 
-def test_a_full_disk_of_a_log_ends_no_program_of_a_machine() -> None:
+HEAD = """
+from sessionrun.cli import main
+from sessionrun.cluster import machines
+machines.open_head, machines.keep_head = lambda *_: ([], "tls://[::]:1", 0), lambda *_: 0
+raise SystemExit(main(["cluster", "head", "--host", "::"]))
+"""
+
+
+@pytest.mark.parametrize("program", ["from sessionrun.keeper.wire import say; say('no contact')", HEAD])
+def test_a_full_disk_of_a_log_ends_no_program_of_a_machine(program: str) -> None:
     with open("/dev/full", "wb") as full:
-        program = "from sessionrun.keeper.wire import say; say('no contact with the cluster')"
         assert subprocess.run([sys.executable, "-c", program], stderr=full).returncode == 0
 
 

@@ -428,6 +428,10 @@ def test_a_remote_has_what_was_pushed_there(hub: Hub) -> None:
     assert find_remote(hub.git, hub.repository, [hub.own, hub.pushed]) == Remote(str(hub.path), (hub.pushed,))
     for url, wanted in (
         ("https://ann:secret@example.org:8443/hub.git", "https://example.org:8443/hub.git"),
+        ("https://ann:se@cret@[::1]:8443/hub.git", "https://[::1]:8443/hub.git"),
+        ("https://token@example.org/hub.git", "https://example.org/hub.git"),
+        ("ssh://git@example.org:22/hub.git", "ssh://git@example.org:22/hub.git"),
+        ("https://[example.org/hub.git", "https://[example.org/hub.git"),
         ("git@example.org:hub.git", "git@example.org:hub.git"),
         ("../hub.git", str(hub.path)),
     ):

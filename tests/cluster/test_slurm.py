@@ -345,10 +345,11 @@ def test_another_supervisor_takes_over(desk: Desk, session: SessionDir, words: W
     assert set(later.open) == {key("a"), key("c")} and later.open[key("c")].job == "12_2"
 
 
-def test_what_runs_where_and_how_large_an_array_is(session: SessionDir) -> None:
+def test_what_runs_where_and_how_large_an_array_is(session: SessionDir, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = SessionSpec(SID, "2026-01-31T09:30:00Z", "prompts", "-", "/", "shell", {}, (), cluster=Cluster("slurm"))
-    here = Mock()
+    here, submit = Mock(), Mock(return_value=[])
     here.start.return_value = here.wait.return_value = []
+    monkeypatch.setattr(Desk, "submit", submit)
     executor = SlurmExecutor(session, spec, here, 3, {}, print)
     claims = [executor.claim(key(f"t{number}"), None, None) for number in range(2 * LARGEST_ARRAY + 1)]
     full = ["3-1"] * LARGEST_ARRAY + ["3-2"] * LARGEST_ARRAY
@@ -356,10 +357,12 @@ def test_what_runs_where_and_how_large_an_array_is(session: SessionDir) -> None:
     assert {claim.node for claim in claims} == {"slurm"}
     by_phase = {phase: executor.claim(key()._replace(phase=phase), "slurm", None).node for phase in PHASES}
     assert [phase for phase, node in by_phase.items() if node is None] == ["prepare", "park", "land", "release"]
-    jobs = [Job(key()._replace(phase=phase), ("/bin/true",), "/", "o", "e") for phase in ("release", "work")]
+    jobs = [Job(key()._replace(phase=phase), ("true",), "/", "o", "e") for phase in ("release", "work", "check")]
     assert executor.start(jobs) == [] and here.start.call_args.args == (jobs[:1],)
     assert executor.claim(key("f"), None, None).epoch == "3-4"
+    eventually(lambda: submit.called)
     executor.close()
+    submit.assert_called_once_with("3-3", jobs[1:])
 
 
 # --- what runs around a job, without Slurm ---

@@ -211,7 +211,7 @@ ELSEWHERE = {
     "prove": ("test_prove.py::test_a_proof_that_is_killed",),
     "at Slurm": (
         "test_slurm.py::test_the_supervisor_is_killed_while_it_submits",
-        "test_slurm.py::test_a_claim_is_taken_once",
+        "test_slurm.py::test_what_became_of_a_job",
     ),
     "landing": ("test_landing_crash.py::test_a_kill_at_every_call_that_changes_a_file",),
 }

@@ -130,7 +130,8 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
 
         if not shown.spec_path.exists():
             return EXIT_INTERRUPTED
-        hint("\ncancelling ...")
+        with suppress(BrokenPipeError):
+            hint("\ncancelling ...")
         with suppress(SessionrunError, OSError):
             cancel(shown, timeout_s=None)
         return EXIT_INTERRUPTED

@@ -39,8 +39,7 @@ from sessionrun.model.reasons import REASONS, REASONS_VERSION
 from sessionrun.model.shown import Seen, Status, Task
 from sessionrun.model.words import WORDS
 from sessionrun.store import jobfiles, logs, space
-from sessionrun.worktrees import park, registration, request
-from sessionrun.worktrees.bringing import INCLUDE_FILE
+from sessionrun.worktrees import bringing, park, registration, request
 from sessionrun.worktrees.environments import request as environments
 
 TOP = Path(__file__).resolve().parent.parent
@@ -290,14 +289,28 @@ def test_every_key_of_a_record_is_on_the_maintainers_page(heading: str) -> None:
 
 
 def test_the_words_of_worktrees_are_in_the_documents() -> None:
-    names = (jobfiles.REQUEST, jobfiles.CLAIM, jobfiles.ANSWER, registration.LOCK_NAME, registration.MARK)
-    assert [name for name in names if f"`{name}`" not in section("docs/files.md", "Worktrees")] == []
+    written = section("docs/files.md", "Worktrees")
+    for word in (
+        jobfiles.REQUEST,
+        jobfiles.CLAIM,
+        jobfiles.ANSWER,
+        registration.LOCK_NAME,
+        registration.MARK,
+    ):
+        assert f"`{word}`" in written
     policies = re.search(r"\| `keep` \| (.*) \|", read("docs/files.md"))
-    assert policies and re.findall(r"`([\w-]+)`", policies[1]) == list(get_args(places.KeepPolicy))
-    sizes = (f"{size >> 20} MiB" for size in (park.HUGE_BYTES, space.FLOOR_BYTES))
-    least = f"git {'.'.join(map(str, git.MINIMUM))}"
-    words = (*sizes, f"{space.FLOOR_SHARE * 100:.0f} percent", request.RESCUE_SUFFIX, INCLUDE_FILE, least)
-    assert [word for word in words if word not in part("sessionrun.1", "WORKTREES").text] == []
+    assert policies
+    assert re.findall(r"`([\w-]+)`", policies[1]) == list(get_args(places.KeepPolicy))
+    manual_page = part("sessionrun.1", "WORKTREES").text
+    for word in (
+        request.RESCUE_SUFFIX,
+        f"{park.HUGE_BYTES >> 20} MiB",
+        bringing.INCLUDE_FILE,
+        ".".join(map(str, git.MINIMUM)),
+        f"{space.FLOOR_BYTES >> 20} MiB",
+        f"{space.FLOOR_SHARE:.0%}".replace("%", " percent"),
+    ):
+        assert word in manual_page
 
 
 def test_the_mapping_of_older_keys_names_keys_that_exist() -> None:

@@ -89,7 +89,7 @@ as_prove: Final = record(
 def _make_check(commands: tuple[str, ...] = (), **values: Any) -> Check | None:
     if not commands and "verify" not in values:
         raise Misfit('needs "commands": text or a list of text')
-    for name in ("rounds", "prove"):  # they are the task's, see `_take_from_check`
+    for name in ("rounds", "prove"):  # they are the task's, see `read_fields`
         values.pop(name, None)
     return Check(commands, **{**values, "timeout_s": values.get("timeout_s") or None})
 
@@ -176,12 +176,8 @@ _NETWORK_OF: Final[dict[str, Network]] = {"none": "allow", "project": "allow", "
 """What a policy means for the network if a task says nothing else."""
 
 
-def make_sandbox(policy: Any) -> Sandbox:
-    """A sandbox of which only the policy is said."""
-    return Sandbox(policy, network=_NETWORK_OF[policy])
-
-
-def _settle_sandbox(policy: str, **more: Any) -> Sandbox:
+def make_sandbox(policy: str, **more: Any) -> Sandbox:
+    """A sandbox of this policy; 0 means that something has no limit."""
     values = {key: None if value == 0 else value for key, value in more.items()}
     another = next((key for key, value in values.items() if value is not None), None)
     if policy == "none" and another is not None:
@@ -241,7 +237,7 @@ def as_cpus(value: Any) -> float:
 
 as_sandbox: Final = record(
     "sandbox",
-    _settle_sandbox,
+    make_sandbox,
     table(
         policy=as_choice(POLICIES),
         network=as_network,

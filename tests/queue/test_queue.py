@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import beads_standin
 import pytest
-from beads_standin import STORE, answer, install
+from beads_standin import STORE, answer
 from conftest import Command, eventually
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,11 +22,13 @@ from queue_contract import ANN, BOB, check_feed, create, find_ready, ready
 from stages import make_program
 
 from sessionrun.model.errors import InputError, StoreError
+from sessionrun.model.places import Repository
 from sessionrun.queue import beads
 from sessionrun.queue.beads import PROGRAMS, BeadsFeed, Program
 from sessionrun.queue.feed import Feed, settle_groups
 from sessionrun.queue.file import FileContents, FileFeed
 from sessionrun.queue.open import parse_list
+from sessionrun.queue.outputs import FINDINGS
 from sessionrun.queue.task import LOCK_NAME, Changes, Draft, QueuePlace, QueueTask, find_circle, find_place
 from sessionrun.store import locks
 
@@ -222,8 +225,13 @@ def test_the_queue_is_that_of_the_main_checkout(own_place: Path) -> None:
     subprocess.run([*git, "clone", "-q", "--bare", "main", "bare.git"], check=True)
     subprocess.run([*git, "worktree", "add", "-q", "../of-bare"], cwd=own_place / "bare.git", check=True)
     assert find_place(own_place / "of-bare") == (own_place / "of-bare", own_place / "bare.git" / LOCK_NAME)
+    repository = Repository(str(main), str(main / ".git"), "main", "", "")
     with FileFeed(find_place(own_place / "linked"))._hold():
         assert locks.is_held(wanted[1])
+        FINDINGS.sweep_repository(repository)
+        assert wanted[1].exists(), "clean leaves it while somebody holds it"
+    FINDINGS.sweep_repository(repository)
+    assert not wanted[1].exists()
 
 
 @pytest.mark.parametrize(
@@ -244,6 +252,7 @@ def test_the_queue_is_that_of_the_main_checkout(own_place: Path) -> None:
         ('~~~\nbd create "open quote\nbd create -h\n~~~\n- entry\n', ["entry"]),
         ("\ufeff- after a mark\n", ["after a mark"]),
         ("  - indented\n  - list\n    - nested\n", ["indented", "list"]),
+        ("- one\n\t- nested by a tab\n- two\n", ["one", "two"]),
     ],
 )
 def test_task_lists(text: str, wanted: list[str]) -> None:
@@ -251,6 +260,7 @@ def test_task_lists(text: str, wanted: list[str]) -> None:
 
 
 def test_the_text_of_an_entry_of_a_list() -> None:
+    assert parse_list("- one\n\t- nested\n") == [Draft("one", "- nested")]
     (first, second) = parse_list("- **Title** \u2013 why\n  - nested\n\n    more\n- second\n")
     assert first == Draft("Title", "why\n- nested\n\n  more")
     assert second == Draft("second", "")
@@ -389,6 +399,14 @@ def test_a_claim_that_fails_is_no_bead_that_is_taken(bd: BeadsFeed, program: Sta
     assert bd.claim(first.id, ANN) is not None
 
 
+def test_a_bead_that_was_deleted_is_none(bd: BeadsFeed, program: StandIn) -> None:
+    gone = create(bd, "gone")
+    program.run("update", gone.id, "--status=tombstone")  # what a version leaves of it
+    assert bd.load() == []
+    with pytest.raises(InputError, match="the queue has no task 'bd-1'"):
+        bd.show(gone.id)
+
+
 def test_what_is_somebody_s_is_not_ours(bd: BeadsFeed, program: StandIn) -> None:
     """A person's bead, one that waits for another reason, and one whose group is blocked."""
     mine, deferred, gate = (create(bd, title) for title in ("mine", "deferred", "gate"))
@@ -426,7 +444,9 @@ def test_what_beads_cannot_hold(bd: BeadsFeed, draft: Draft, problem: str) -> No
 def test_the_command_line_finds_beads(
     place: QueuePlace, sessionrun: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PATH", f"{install(place.top.parent / 'programs')}{os.pathsep}{os.defpath}")
+    script = f'exec {sys.executable} -I -S {beads_standin.__file__} "$@"'
+    bd = make_program(place.top.parent / "bin" / "bd", script)
+    monkeypatch.setenv("PATH", f"{bd.parent}{os.pathsep}{os.defpath}")
     task_id = sessionrun("queue", "add", "a bead").stdout.strip()
     listed = sessionrun.load("queue", "list")
     assert (listed["backend"], [task["id"] for task in listed["tasks"]]) == ("beads", [task_id])

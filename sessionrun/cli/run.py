@@ -47,7 +47,9 @@ if TYPE_CHECKING:
 def options_of(rows: Iterable[Setting], *, hidden: bool = False) -> Decorator:
     """The options of some settings, in their order, for a command of Click."""
     options = []
-    for row in (row for row in rows if row.option is not None):
+    for row in rows:
+        if row.option is None:
+            continue
         spellings = [f" {word}" if word.startswith("/") else word for word in (*row.shown, *row.also)]
         form: dict[str, Any] = {"is_flag": True, "default": None}
         if row.metavar:
@@ -130,7 +132,8 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
 
         if not shown.spec_path.exists():
             return EXIT_INTERRUPTED
-        hint("\ncancelling ...")
+        with suppress(BrokenPipeError):
+            hint("\ncancelling ...")
         with suppress(SessionrunError, OSError):
             cancel(shown, timeout_s=None)
         return EXIT_INTERRUPTED

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -186,7 +186,8 @@ def follow_run(session: SessionDir, *, as_json: bool, quiet: bool, leaves_held: 
         from sessionrun.client.ask import cancel
 
         interrupted = True
-        hint("\ncancelling ...")
+        with suppress(BrokenPipeError):  # what reads it, such as `tee`, may have ended by the same Ctrl+C
+            hint("\ncancelling ...")
         try:
             cancel(session, timeout_s=None, progress=progress)
         except KeyboardInterrupt:  # a second Ctrl+C does not wait for the end

@@ -436,6 +436,17 @@ def test_sync_on_a_terminal(sessionrun: Command) -> None:
     assert b"\x1b[?25h" in terminal.output  # the cursor is back
 
 
+def test_ctrl_c_cancels_though_it_ended_what_reads_the_errors_first(sessionrun: Command) -> None:
+    process = sessionrun.popen("--sync", "--agent", "shell", "-p", "sleep 600", stderr=subprocess.PIPE)
+    assert process.stderr.readline() == b"agent: shell (asked for)\n"
+    session_id = process.stderr.readline().decode().removeprefix("session: ").strip()
+    sessionrun.until(session_id, lambda view: view["running"] == 1)
+    process.stderr.close()
+    process.send_signal(signal.SIGINT)
+    process.wait(60)
+    assert sessionrun.wait(session_id)["status"] == "cancelled"
+
+
 def test_ctrl_c_cancels_and_waits(sessionrun: Command) -> None:
     plan = {"prompts": ["true", "sleep 600", STUBBORN]}
     with start_on_terminal(sessionrun, plan, *use_grace(sessionrun)) as terminal:

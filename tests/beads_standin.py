@@ -1,7 +1,7 @@
 """A stand-in for Beads' program, written from its documents: the commands, options and JSON of `bd` that we use.
 
 It lets a blocked bead be claimed, as `bd` does.  An old version has no `update --claim` and no `list --all`.
-Tests call `answer`; some put this file on PATH by the name `bd`.
+Tests call `answer`; one puts this file on PATH by the name `bd`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,6 @@ from typing import Any, NoReturn
 
 Beads = dict[str, dict[str, Any]]
 STORE = ".beads/standin.json"
-
-
-def install(folder: Path) -> Path:
-    """A new directory for PATH, with this file as `bd`."""
-    folder.mkdir()
-    (folder / "bd").write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {__file__} "$@"\n')
-    (folder / "bd").chmod(0o755)
-    return folder
 
 
 class Failed(Exception):

@@ -29,6 +29,7 @@ from sessionrun.cli.argv import FLAG_VERBS, VERBS, expand_alias, find_home, list
 from sessionrun.client.schemas import NAMES, describe
 from sessionrun.engine import transitions
 from sessionrun.engine.status import PHASE_WORDS
+from sessionrun.git import git
 from sessionrun.input.formats import choose_format, load_plan
 from sessionrun.input.parse import Source
 from sessionrun.input.settings import Options
@@ -37,8 +38,8 @@ from sessionrun.model import spec as model
 from sessionrun.model.reasons import REASONS, REASONS_VERSION
 from sessionrun.model.shown import Seen, Status, Task
 from sessionrun.model.words import WORDS
-from sessionrun.store import logs
-from sessionrun.worktrees import request
+from sessionrun.store import jobfiles, logs, space
+from sessionrun.worktrees import bringing, park, registration, request
 from sessionrun.worktrees.environments import request as environments
 
 TOP = Path(__file__).resolve().parent.parent
@@ -285,6 +286,31 @@ RECORDS = {
 def test_every_key_of_a_record_is_on_the_maintainers_page(heading: str) -> None:
     documented = [word for row in rows_under(heading) for word in words_of(row[0])]
     assert sorted(documented) == sorted(field.name for field in fields(RECORDS[heading]))
+
+
+def test_the_words_of_worktrees_are_in_the_documents() -> None:
+    written = section("docs/files.md", "Worktrees")
+    for word in (
+        jobfiles.REQUEST,
+        jobfiles.CLAIM,
+        jobfiles.ANSWER,
+        registration.LOCK_NAME,
+        registration.MARK,
+    ):
+        assert f"`{word}`" in written
+    policies = re.search(r"\| `keep` \| (.*) \|", read("docs/files.md"))
+    assert policies
+    assert re.findall(r"`([\w-]+)`", policies[1]) == list(get_args(places.KeepPolicy))
+    manual_page = part("sessionrun.1", "WORKTREES").text
+    for word in (
+        request.RESCUE_SUFFIX,
+        f"{park.HUGE_BYTES >> 20} MiB",
+        bringing.INCLUDE_FILE,
+        ".".join(map(str, git.MINIMUM)),
+        f"{space.FLOOR_BYTES >> 20} MiB",
+        f"{space.FLOOR_SHARE:.0%}".replace("%", " percent"),
+    ):
+        assert word in manual_page
 
 
 def test_the_mapping_of_older_keys_names_keys_that_exist() -> None:

@@ -19,16 +19,16 @@ files that they are in run first, with JUnit XML for how each test ended, then e
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import IO, Final, TypeAlias
 
 from sessionrun.checks.audit import CHANCE, find_notes
-from sessionrun.checks.crossing import TITLES, NotApplicable, State, add_tests, cross, take_source
+from sessionrun.checks.crossing import NotApplicable, State, add_tests, cross, take_source
 from sessionrun.checks.requests import OBJECTS, SOURCE_PATCH, ProveRequest
 from sessionrun.checks.runners import (
     REPORTING,
@@ -40,12 +40,14 @@ from sessionrun.checks.runners import (
     match_ids,
     merge,
 )
-from sessionrun.checks.running import ALL_FILES, load_red, run_counted, word_counts
+from sessionrun.checks.running import ALL_FILES, load_red, run_counted
 from sessionrun.checks.testing import Rules, list_files
-from sessionrun.checks.trial import Ran, Trials, open_trials, tell_end
+from sessionrun.checks.trial import Ran, Trials, tell_end
+from sessionrun.git.private import open_fence
 from sessionrun.model.checks import HiddenTests, JudgedTests, Note, ProofVerdict, ProveReport
 from sessionrun.model.errors import SessionrunError, name_some, printable
 from sessionrun.store.trees import remove_tree
+from sessionrun.walls.build import raise_if_any
 from sessionrun.walls.shell import Ended, Shell
 from sessionrun.worktrees.environments.request import EnvironmentProblem
 from sessionrun.worktrees.park import write_patch
@@ -164,12 +166,20 @@ OF_CHANCE: Final = 8
 
 
 def prove(request: ProveRequest, folder: Path) -> ProveReport:
-    """Find the verdict; done again after a crash, begin again."""
+    """Find the verdict; done again after a crash, begin again.
+
+    Raises:
+        SessionrunError, OSError: the repository cannot be read, or the walls not be had here.
+    """
+    asked, workspace, umask = request.prove, request.workspace, os.umask(0o077)
     try:
-        with open_trials(request, folder) as trials:
-            notes, often = _audit(trials), request.prove.repeat
-            if request.prove.hidden is not None:
-                report = _judge_by_hidden_tests(trials, request.prove.hidden)
+        build = None if request.environment is None else raise_if_any(request.environment.walls, builds=True)
+        walls = raise_if_any(request.walls)
+        with open_fence(workspace.repository, folder, limit_s=workspace.git_limit_s) as fence:
+            trials = Trials(fence, request, folder, umask, walls, build)
+            notes, often = _audit(trials), asked.repeat
+            if asked.hidden is not None:
+                report = _judge_by_hidden_tests(trials, asked.hidden)
             else:
                 is_of_chance = often > 1 and any(note.rule == CHANCE for note in notes)
                 report = _prove(trials, max(often, OF_CHANCE) if is_of_chance else often)
@@ -197,39 +207,14 @@ def _prove(trials: Trials, repeat: int) -> ProveReport:
     except NotApplicable as error:
         return ProveReport("unproved", str(error))
 
-    def plant(state: State, found: RanTests) -> Ran:
-        ran = trials.plant(state, commits[state], found)
-        if ran.canaries:
-            what = f"{len(ran.canaries)} planted tests that have to fail"
-            end = f"{'passes' if ran.passed else 'fails'}, {sum(ran.canaries.values())} failed"
-            print(f"{TITLES[state]}, with {what}: {end}", flush=True)
-        return ran
-
     return find_verdict(
-        partial(_check, trials, commits),
+        lambda state, time: trials.find(state, commits[state], time),
         red=asked.red,
         repeat=repeat,
         reads_report=request.check.report == "read",
         set_up=set_up,
-        plant=plant,
+        plant=lambda state, found: trials.plant(state, commits[state], found),
     )
-
-
-def _check(trials: Trials, commits: Mapping[State, str], state: State, time: int) -> Ran:
-    """Do the check on a state, and say how it ended.
-
-    Raises:
-        SessionrunError, OSError: it cannot be done; that of the work is then one that fails.
-    """
-    try:
-        ran = trials.find(state, commits[state], time)
-    except EnvironmentProblem as error:
-        if state != "result":
-            raise
-        ran = Ran(False, f"its environment: {error}")
-    end = "passes" if ran.passed else f"fails: {ran.why}"
-    print(f"{TITLES[state]}: {end}{'' if ran.counts is None else f' ({word_counts(ran.counts)})'}", flush=True)
-    return ran
 
 
 MAX_ALONE: Final = 50

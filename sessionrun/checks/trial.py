@@ -12,12 +12,13 @@ from functools import reduce
 from pathlib import Path
 from typing import IO, Final
 
+from sessionrun.checks.crossing import TITLES, State
 from sessionrun.checks.requests import OBJECTS, ProveRequest
 from sessionrun.checks.runners import RanTests, Tests, find_runners, merge, read_junit
-from sessionrun.checks.running import run_counted
+from sessionrun.checks.running import run_counted, word_counts
 from sessionrun.checks.testing import TEST_FILES, compile_patterns
 from sessionrun.git.git import Git
-from sessionrun.git.private import Fence, open_fence
+from sessionrun.git.private import Fence
 from sessionrun.git.rooms import open_clean_room
 from sessionrun.model.checks import Counts
 from sessionrun.model.frozen import frozen
@@ -26,11 +27,10 @@ from sessionrun.model.spec import AND_THEN
 from sessionrun.store.files import make_directories, read_end, read_regular
 from sessionrun.store.jobfiles import read_tail
 from sessionrun.walls.argv import Walls
-from sessionrun.walls.build import raise_if_any
 from sessionrun.walls.shell import Shell
 from sessionrun.worktrees.bringing import bring_files
 from sessionrun.worktrees.environments.build import provide_environment
-from sessionrun.worktrees.environments.request import drop_environment
+from sessionrun.worktrees.environments.request import EnvironmentProblem, drop_environment
 
 _TOLD_BYTES: Final = 4096
 MAX_OUTPUT: Final = 32 * 1024 * 1024
@@ -52,20 +52,6 @@ class Ran:
     counts: Counts | None = None
     tests: RanTests | None = None
     canaries: Mapping[str, bool] = field(default_factory=dict)
-
-
-@contextmanager
-def open_trials(request: ProveRequest, folder: Path) -> Iterator[Trials]:
-    """Where the checks of a proof are done, with the walls that are wished for.
-
-    Raises:
-        SessionrunError, OSError: the repository cannot be read, or the walls not be had here.
-    """
-    umask, workspace = os.umask(0o077), request.workspace
-    build = None if request.environment is None else raise_if_any(request.environment.walls, builds=True)
-    walls = raise_if_any(request.walls)
-    with open_fence(workspace.repository, folder, limit_s=workspace.git_limit_s) as fence:
-        yield Trials(fence, request, folder, umask, walls, build)
 
 
 @frozen
@@ -95,22 +81,35 @@ class Trials:
         common = Path(self.request.workspace.repository.common_dir)
         return self.fence.main().on_trial(self.folder / OBJECTS, common)
 
-    def find(self, state: str, commit: str, time: int) -> Ran:
-        """How the check ends on a commit, whose files are called `state`, for the time of that number, from 1.
+    def find(self, state: State, commit: str, time: int) -> Ran:
+        """How the check ends on the commit of a state, for the time of that number, from 1; it is printed, too.
 
         Raises:
-            EnvironmentProblem: the environment cannot be made.
+            SessionrunError, OSError: it cannot be done; that of the work is then one that fails.
         """
-        if (commit, time) not in self.done:
-            with self.open_room(commit) as room:
-                self.done[commit, time] = self._try(f"{state}{'' if time == 1 else f'-{time}'}", room)
-        return self.done[commit, time]
+        try:
+            if (commit, time) not in self.done:
+                with self.open_room(commit) as room:
+                    self.done[commit, time] = self._try(f"{state}{'' if time == 1 else f'-{time}'}", room)
+            ran = self.done[commit, time]
+        except EnvironmentProblem as error:
+            if state != "result":
+                raise
+            ran = Ran(False, f"its environment: {error}")
+        end = "passes" if ran.passed else f"fails: {ran.why}"
+        print(f"{TITLES[state]}: {end}{'' if ran.counts is None else f' ({word_counts(ran.counts)})'}", flush=True)
+        return ran
 
-    def plant(self, state: str, commit: str, found: RanTests) -> Ran:
+    def plant(self, state: State, commit: str, found: RanTests) -> Ran:
         """How the check ends with tests in place that have to fail; see `word_canary`."""
         with self.open_room(commit) as room:
             planted = plant(room / self.request.directory, found, self.request.prove.test_files)
-            return self._try(f"{state}-canary", room, planted) if planted else Ran(True)
+            if not planted:
+                return Ran(True)
+            ran = self._try(f"{state}-canary", room, planted)
+        end = f"{'passes' if ran.passed else 'fails'}, {sum(ran.canaries.values())} failed"
+        print(f"{TITLES[state]}, with {len(planted)} planted tests that have to fail: {end}", flush=True)
+        return ran
 
     @contextmanager
     def open_room(self, commit: str, *, is_bare: bool = False) -> Iterator[Path]:

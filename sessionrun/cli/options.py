@@ -74,20 +74,16 @@ def _parse_since(text: str) -> float:
         raise ValueError(f"{error}, and not a date such as 2026-11-30 or 2026-11-30T18:00") from None
 
 
-def _parse_fields(text: str) -> tuple[str, ...]:
-    fields = tuple(word.strip() for word in text.split(","))
-    if not all(fields):
-        raise ValueError(f"{text!r}: write names with commas between them, such as id,outcome,reason")
-    return fields
-
-
-def _parse_words(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
-    words = tuple(text.split(","))
-    unknown = next((word for word in words if word not in known), None)
+def _parse_words(text: str, known: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Words with commas between them, and perhaps blanks: names of any fields, or of what is `known`."""
+    words = tuple(word.strip() for word in text.split(","))
+    unknown = next((word for word in words if known and word not in known), None)
     if unknown is not None:
         from sessionrun.model.errors import suggest
 
         raise ValueError(f"{unknown!r} is not one of {', '.join(known)}{suggest(unknown, known)}")
+    if not all(words):
+        raise ValueError(f"{text!r}: write names with commas between them, such as id,outcome,reason")
     return words
 
 
@@ -124,9 +120,9 @@ SinceOrCursor: Final = partial(
 Moment: Final = partial(Parsed, "TIME", lambda text: parse_coming(text.strip(), time.time()))
 """A moment to come as seconds since the epoch: a time of day, a date with a time, or ``+`` and a duration."""
 
-Fields: Final = partial(Parsed, "NAME,...", _parse_fields)
+Fields: Final = partial(Parsed, "NAME,...", _parse_words)
 Words: Final = partial(Parsed, "STATE,...", _parse_words)
-"""Words of the argument, with commas between them."""
+"""Of the words of the argument."""
 
 Label: Final = partial(Parsed, "KEY=VALUE", _parse_label)
 

@@ -157,8 +157,7 @@ def is_seed_block() -> bool:
 
     Then its block keeps the words of that tool, for the programs that read it.
     """
-    context = click.get_current_context(silent=True)
-    return context is not None and context.find_root().obj == BY_FLAG and not sys.stdout.isatty()
+    return click.get_current_context().find_root().obj == BY_FLAG and not sys.stdout.isatty()
 
 
 def wrap_line(text: str, indent: str, width: int = WIDTH) -> list[str]:

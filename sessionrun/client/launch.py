@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from sessionrun.agents.installed import Use, find_known, find_sign_in, is_wrapper
 from sessionrun.agents.programs import find_program
+from sessionrun.client.graph import walk
 from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.client.notices import notify
 from sessionrun.client.reading.view import load_or_warn, load_summary_view
@@ -180,20 +181,16 @@ def find_nested(sessions: Collection[SessionDir], tasks: Collection[str] = ()) -
     places = {session.path.parent for session in sessions}
     known = {os.fspath(session.path): session for place in places for session in iterate_sessions(place)}
     known |= {os.fspath(session.path): session for session in index.sessions()}
-    children: dict[str, list[tuple[SessionDir, str]]] = {}
+    outer = [session.session_id for session in sessions]
+    inside: dict[str, SessionDir] = {}
+    children: dict[str, list[str]] = {}
     for session in known.values():
         view = load_or_warn(session, load_summary_view)
-        if view is not None and view.get("parent"):
-            children.setdefault(view["parent"]["session_id"], []).append((session, view["parent"]["task"]))
-    found: dict[str, SessionDir] = {}
-    outer = [session.session_id for session in sessions]
-    for place, session_id in enumerate(outer):
-        for session, task in children.get(session_id, ()):
-            is_wanted = not tasks or place >= len(sessions) or task in tasks
-            if is_wanted and session.session_id not in found:
-                found[session.session_id] = session
-                outer.append(session.session_id)
-    return list(found.values())
+        parent = view and view.get("parent")
+        if parent and (not tasks or parent["session_id"] not in outer or parent["task"] in tasks):
+            inside[session.session_id] = session
+            children.setdefault(parent["session_id"], []).append(session.session_id)
+    return [inside[session_id] for session_id in walk(outer, lambda around: children.get(around, []))]
 
 
 # --- is the machine ready ---

@@ -153,9 +153,9 @@ def _join(cluster: Cluster) -> None:
     Raises:
         InputError: it does not, or none of its workers can run jobs.
     """
-    from sessionrun.cluster.dask_carrier import ask_or_register
+    from sessionrun.cluster.dask_carrier import ask_once
 
-    shown, failed = _run(cluster, ask_or_register(cluster, SHOW_TIMEOUT_S))
+    shown, failed = _run(cluster, ask_once(cluster, "sr_show", {}, SHOW_TIMEOUT_S, registers=True))
     if "refused" in shown:
         raise InputError(f"the cluster at {cluster.address} refuses this session: {shown['refused']}")
     lives = [node for node in shown["nodes"] if node["lives"]]
@@ -196,7 +196,7 @@ def ask_scheduler(cluster: Cluster, name: str, **words: object) -> dict[str, Any
     require_dask()
     from sessionrun.cluster.dask_carrier import ask_once
 
-    answer: dict[str, Any] | None = _run(cluster, ask_once(cluster, name, words, SHOW_TIMEOUT_S))
+    answer: dict[str, Any] | None = _run(cluster, ask_once(cluster, name, words, SHOW_TIMEOUT_S))[0]
     if answer is None:
         why = "its scheduler has no plug-ins of sessionrun; the first session brings them: run --cluster"
         raise InputError(f"the cluster at {cluster.address} does not answer: {why}")

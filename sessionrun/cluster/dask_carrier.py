@@ -231,23 +231,20 @@ async def ask(rpc: Any, name: str, message: Message, limit_s: float) -> Any:
     return None if answer is None else orjson.loads(answer)
 
 
-async def ask_once(cluster: Cluster, name: str, words: Message, limit_s: float) -> Any:
-    """The same over a connection of its own."""
-    async with open_rpc(cluster, CONNECT_S) as rpc:
-        return await ask(rpc, name, words, limit_s)
-
-
-async def ask_or_register(cluster: Cluster, limit_s: float) -> tuple[Any, dict[str, str] | None]:
-    """What the scheduler shows of itself.  If it has none of our plug-ins they are registered first.
+async def ask_once(
+    cluster: Cluster, name: str, words: Message, limit_s: float, *, registers: bool = False
+) -> tuple[Any, dict[str, str] | None]:
+    """The same over a connection of its own; a scheduler that `registers` gets our plug-ins if it has none.
 
     Returns:
-        What it shows, and None; or, if they were registered, why which workers cannot be nodes, by address.
+        The answer, and None; or, if they were registered, why which workers cannot be nodes, by address.
     """
     async with open_rpc(cluster, CONNECT_S) as rpc:
-        if (shown := await ask(rpc, "sr_show", {}, limit_s)) is not None:
-            return shown, None
+        answer = await ask(rpc, name, words, limit_s)
+        if answer is not None or not registers:
+            return answer, None
         failed = await asyncio.wait_for(register(rpc), REGISTER_S)
-        return await ask(rpc, "sr_show", {}, limit_s), failed
+        return await ask(rpc, name, words, limit_s), failed
 
 
 class _Plugin:

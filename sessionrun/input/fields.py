@@ -176,12 +176,8 @@ _NETWORK_OF: Final[dict[str, Network]] = {"none": "allow", "project": "allow", "
 """What a policy means for the network if a task says nothing else."""
 
 
-def make_sandbox(policy: Any) -> Sandbox:
-    """A sandbox of which only the policy is said."""
-    return Sandbox(policy, network=_NETWORK_OF[policy])
-
-
-def _settle_sandbox(policy: str, **more: Any) -> Sandbox:
+def make_sandbox(policy: str, **more: Any) -> Sandbox:
+    """A sandbox of this policy; 0 means that something has no limit."""
     values = {key: None if value == 0 else value for key, value in more.items()}
     another = next((key for key, value in values.items() if value is not None), None)
     if policy == "none" and another is not None:
@@ -241,7 +237,7 @@ def as_cpus(value: Any) -> float:
 
 as_sandbox: Final = record(
     "sandbox",
-    _settle_sandbox,
+    make_sandbox,
     table(
         policy=as_choice(POLICIES),
         network=as_network,

@@ -39,6 +39,8 @@ from sessionrun.model.events import takes_model
 from sessionrun.model.places import KeepPolicy
 from sessionrun.model.spec import SessionSpec
 
+# --- why a setting has no effect ---
+
 MARKDOWN: Final = "markdown"
 QUEUE: Final = "queue"
 """The formats of which a check knows; of a session with a feed the last one is told."""

@@ -30,8 +30,24 @@ def add_landings(session: SessionDir, tasks: Sequence[dict[str, Any]]) -> list[d
     Of several targets the last that was tried counts.  What was tried before the task ended is not told: it was
     the work of an earlier attempt.
     """
-    ends = _load(session)
-    return [_add(task, ends.get(task["id"])) for task in tasks]
+    from sessionrun.client.notices import notify
+    from sessionrun.landing.records import MAX_BYTES, load_history
+    from sessionrun.model.errors import SessionrunError
+
+    ends: dict[str, End] = {}
+    folder = session.path / LANDING_FOLDER
+    try:
+        for path in find_killed_landings(session):
+            notify(f"a landing was killed and left {path}: sessionrun merge {session.session_id} mends it")
+        for name in sorted(os.listdir(folder)):
+            for task_id, end in load_history(folder / name, MAX_BYTES)[0].ends.items():
+                if task_id not in ends or ends[task_id].at <= end.at:
+                    ends[task_id] = end
+        logged = {task_id: _describe(end) for task_id, end in ends.items()}
+    except (SessionrunError, OSError, ValueError) as error:
+        notify(f"what landed is not shown: {error}")
+        return list(tasks)
+    return [_add(task, logged.get(task["id"])) for task in tasks]
 
 
 def find_killed_landings(session: SessionDir) -> list[Path]:
@@ -52,26 +68,6 @@ def find_killed_landings(session: SessionDir) -> list[Path]:
     repository = load_spec_now(session).repository
     left = [] if repository is None else [find_killed(repository, name) for name in begun]
     return [path for path in left if path is not None]
-
-
-def _load(session: SessionDir) -> dict[str, dict[str, Any]]:
-    from sessionrun.client.notices import notify
-    from sessionrun.landing.records import MAX_BYTES, load_history
-    from sessionrun.model.errors import SessionrunError
-
-    found: dict[str, End] = {}
-    folder = session.path / LANDING_FOLDER
-    try:
-        for path in find_killed_landings(session):
-            notify(f"a landing was killed and left {path}: sessionrun merge {session.session_id} mends it")
-        for name in sorted(os.listdir(folder)):
-            for task, end in load_history(folder / name, MAX_BYTES)[0].ends.items():
-                if task not in found or found[task].at <= end.at:
-                    found[task] = end
-        return {task: _describe(end) for task, end in found.items()}
-    except (SessionrunError, OSError, ValueError) as error:
-        notify(f"what landed is not shown: {error}")
-        return {}
 
 
 def _describe(end: End) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from sessionrun.client.graph import measure_depths
 from sessionrun.client.reading.comparison import find_place, rank_attempts
 from sessionrun.client.reading.view import choose_tasks, load_history
-from sessionrun.landing.records import HEADS, Fate, Gates, LandRequest, Report
+from sessionrun.landing.records import HEADS, Fate, LandRequest, Report
 from sessionrun.landing.records import Take as Take
 from sessionrun.landing.target import find_target
 from sessionrun.model.errors import InputError, StoreError
@@ -89,12 +89,10 @@ def merge(
     request = make_request(
         session,
         state,
-        find_target(spec.repository, asked.into),
-        Gates(asked.gates, asked.gate_timeout_s),
+        Landing(find_target(spec.repository, asked.into), asked.gates, asked.gate_timeout_s, asked.batch),
         [works[task["id"]] for task in sorted(ready, key=lambda task: (depths[task["id"]], task["num"]))],
         is_wanted=lambda task: task.spec.id in chosen,
         is_to_land=lambda task: task.outcome is None or holds_work(task),
-        batch=asked.batch,
         trailers=asked.trailers,
     )
     attempts = () if asked.choose is None else tuple(map(tuple, groups.values()))
@@ -215,7 +213,7 @@ def enclose_request(
         InputError: the walls cannot be built here; nothing may be tried.
         SessionrunError, OSError: the session directory cannot be written.
     """
-    if sandbox is None or not request.gates.commands:
+    if sandbox is None:
         yield request
         return
     from sessionrun.landing.phases import enclose_gates

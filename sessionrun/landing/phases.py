@@ -21,7 +21,7 @@ from sessionrun.model.events import Event
 from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import LAND_FAILED, LANDING_FOLDER, WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.places import Place
-from sessionrun.model.spec import Environment, Job, SessionSpec, TaskSpec, Workspace, title_of
+from sessionrun.model.spec import Environment, Job, Landing, SessionSpec, TaskSpec, Workspace, title_of
 from sessionrun.session.executor import Exit
 from sessionrun.session.shared import Judged, Site, read_last_line
 from sessionrun.store.jobfiles import load_answer
@@ -40,12 +40,10 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
     request = make_request(
         site.session,
         whole,
-        asked.target,
-        Gates(asked.gates, asked.gate_timeout_s),
+        asked,
         works,
         is_wanted=lambda task: task.landing is not None and task.landing.status == "ready",
         is_to_land=is_to_land,
-        batch=asked.batch,
     )
     gates = enclose_gates(site, request.gates, asked.target, asked.sandbox, key)
     request = replace(request, gates=gates, only_mend=whole.cancelled, by_person=False)
@@ -55,13 +53,11 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
 def make_request(
     session: SessionDir,
     state: State,
-    target: str,
-    gates: Gates,
+    asked: Landing,
     works: Iterable[TaskState],
     *,
     is_wanted: Callable[[TaskState], bool],
     is_to_land: Callable[[TaskState], bool],
-    batch: int | None,
     trailers: bool = True,
 ) -> LandRequest:
     """Ask for the landing of the work of tasks, in this order.
@@ -90,11 +86,11 @@ def make_request(
     return LandRequest(
         repository=spec.repository,
         session_id=spec.session_id,
-        folder=str(session.path.absolute() / LANDING_FOLDER / digest_target(target)),
-        target=target,
+        folder=str(session.path.absolute() / LANDING_FOLDER / digest_target(asked.target)),
+        target=asked.target,
         entries=tuple(entries),
-        gates=_make_gates(gates, state, target),
-        batch=batch,
+        gates=_make_gates(asked, state),
+        batch=asked.batch,
         setups=tuple(commit for commit in setups if commit is not None),
     )
 
@@ -112,18 +108,19 @@ def _word_trailers(spec: SessionSpec, task: TaskState) -> tuple[str, ...]:
     return tuple(f"Sessionrun-{name}: {' '.join(str(value).split())}" for name, value in trailers.items() if value)
 
 
-def _make_gates(gates: Gates, state: State, target: str) -> Gates:
+def _make_gates(asked: Landing, state: State) -> Gates:
     """Gates in the surroundings that the tasks of a session have; those with a repository elsewhere do not count.
 
     If all that want an environment want the same, the gates have one, too: a copy of an entry of the cache, as
     a task has, and never one in which an agent worked.
     """
     spec, own = state.spec, [task.spec for task in state.tasks.values() if task.spec.upstream is None]
-    gates = replace(gates, links=tuple(dict.fromkeys(link for task in own for link in task.links)))
+    links = tuple(dict.fromkeys(link for task in own for link in task.links))
+    gates = Gates(asked.gates, asked.gate_timeout_s, links)
     wanted = {task.environment for task in own if task.environment is not None}
     if len(wanted) != 1 or not gates.commands or spec.repository is None:
         return gates
-    room = str(room_path(spec.repository, target))
+    room = str(room_path(spec.repository, asked.target))
     environment = EnvironmentRequest(
         top=room,
         directory=room,

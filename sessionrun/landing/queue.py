@@ -52,14 +52,14 @@ class Queue:
         self._git = git
         self._history = history
         self._fates: dict[str, Fate] = {}
-        self._tips: dict[str, str] = {}
+        self.tips: dict[str, str] = {}  # by task, the commit that lands: its work, without what setups left
         self._paths: dict[str, frozenset[str]] = {}
         self._repositories: dict[str, list[str]] = {}
         self._present: set[str] = set()
         self._astray: dict[str, str] = {}
         named = any(entry.branch for entry in request.entries)
-        tips = git.list_branches() if named else {}
-        self.entries = [self._follow(entry, tips) for entry in request.entries]
+        branches = git.list_branches() if named else {}
+        self.entries = [self._follow(entry, branches) for entry in request.entries]
         self.landed: set[str] = set()
 
     @property
@@ -67,29 +67,25 @@ class Queue:
         """The entries that are wanted and not decided."""
         return [entry for entry in self.entries if entry.wanted and entry.task not in self._fates]
 
-    def tip_of(self, entry: Entry) -> str:
-        """The commit that lands for an entry: its work, without what setups left."""
-        return self._tips[entry.task]
-
     def list_needed(self) -> set[str]:
         """The commits that no collection of garbage may take: of what may land yet, now or later."""
         passed_over = {task for task, fate in self._fates.items() if fate.reason_class == "not_chosen"}
         needed = [entry for entry in self.entries if entry.task not in self.landed | passed_over]
         left = {entry.tip for entry in needed if entry.tip in self._present}
-        return left | {self._tips[entry.task] for entry in needed if entry.task in self._tips}
+        return left | {self.tips[entry.task] for entry in needed if entry.task in self.tips}
 
     def settle(self, old: str, room: MergeRoom | None = None, taken_back: Mapping[str, str] | None = None) -> None:
         """Ask the target at `old` what has landed, by whatever way; `room` is needed if setups left anything."""
         entries = [entry for entry in self.entries if entry.task not in self._fates]
-        asked = "".join(f"{entry.tip}\n" for entry in entries if entry.task not in self._tips).encode()
+        asked = "".join(f"{entry.tip}\n" for entry in entries if entry.task not in self.tips).encode()
         if asked:
             answers = self._git("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked).decode()
             self._present |= {line.split(" ")[0] for line in answers.split("\n") if line.endswith(" commit")}
         present = [entry for entry in entries if self._find_tip(entry, old, room)]
-        listed = "".join(f"{self._tips[entry.task]}\n" for entry in present) + f"^{old}\n"
+        listed = "".join(f"{self.tips[entry.task]}\n" for entry in present) + f"^{old}\n"
         ahead = set(self._git("rev-list", "--stdin", stdin=listed.encode()).decode().split()) if present else ()
         for entry in present:
-            if self._tips[entry.task] not in ahead:
+            if self.tips[entry.task] not in ahead:
                 commit = self._history.find_landed(entry.task, entry.tip)
                 by = (taken_back or {}).get(commit or "")
                 self.decide(Fate(entry.task, "landed", None, f"then taken back by {by}" if by else "", commit))
@@ -172,12 +168,12 @@ class Queue:
                 fates.append(fate)
         return tuple(fates)
 
-    def _follow(self, entry: Entry, tips: Mapping[str, str]) -> Entry:
+    def _follow(self, entry: Entry, branches: Mapping[str, str]) -> Entry:
         """The entry with the tip of its branch where that went on: a conflict is mended there.
 
         A branch that a person deleted or moved elsewhere is no consent to land what the task left: it is astray.
         """
-        tip, take, left = tips.get(entry.branch), self._request.take, entry.tip[:12]
+        tip, take, left = branches.get(entry.branch), self._request.take, entry.tip[:12]
         if not entry.branch or tip == entry.tip or take == "recorded":
             return entry
         if tip is not None and (take == "branches" or is_ancestor(self._git, entry.tip, tip)):
@@ -193,7 +189,7 @@ class Queue:
 
     def _find_tip(self, entry: Entry, old: str, room: MergeRoom | None) -> bool:
         """Whether it is known what is to land for an entry; else it is bounced."""
-        if entry.task in self._tips:
+        if entry.task in self.tips:
             return True
         if entry.tip not in self._present:
             self._bounce(entry, "work_gone", f"its commit {entry.tip[:12]} is not in the repository any more")
@@ -203,7 +199,7 @@ class Queue:
             reason = f"its work changes what its setup had changed: {', '.join(files)}"
             self._bounce(entry, "setup_conflict", reason, files)
             return False
-        self._tips[entry.task] = commit
+        self.tips[entry.task] = commit
         return True
 
     def _bounce(self, entry: Entry, reason_class: str, reason: str, files: Sequence[str] = ()) -> None:
@@ -233,7 +229,7 @@ def forecast(request: LandRequest) -> Report:
         with open_merge_room(fence, old, Path(made), trial=objects) as room:
             queue.settle(old, room)
             while batch := queue.choose(None):
-                chain = build_chain(git, room, at, batch, queue.tip_of)
+                chain = build_chain(git, room, at, batch, queue.tips)
                 queue.bounce_conflicts(chain)
                 for entry in chain.there:
                     there = Fate(entry.task, "landed", reason="already there by content")
@@ -266,9 +262,7 @@ class Chain(NamedTuple):
     there: list[Entry]
 
 
-def build_chain(
-    git: Git, room: MergeRoom, old: str, batch: Sequence[Entry], tips: Callable[[Entry], str]
-) -> Chain:
+def build_chain(git: Git, room: MergeRoom, old: str, batch: Sequence[Entry], tips: Mapping[str, str]) -> Chain:
     """Merge the tips of entries, each on top of those before it; the room has the attributes of `old`."""
     chain = Chain(old, [], [], [])
     head, tree = old, git.line("rev-parse", f"{old}^{{tree}}")
@@ -277,7 +271,7 @@ def build_chain(
         if left_out.intersection(entry.needs):
             left_out.add(entry.task)
             continue
-        tip = tips(entry)
+        tip = tips[entry.task]
         merged = room.merge(head, tip)
         is_first = not chain.links
         if merged.tree is None:

@@ -149,7 +149,7 @@ class Turn:
     def _build(self, old: str, batch: Sequence[Entry]) -> Chain:
         self._pin()
         with open_merge_room(self._fence, old, self._work) as room:
-            chain = build_chain(self._git, room, old, batch, self._queue.tip_of)
+            chain = build_chain(self._git, room, old, batch, self._queue.tips)
         self._queue.bounce_conflicts(chain)
         for entry in chain.there:
             self._queue.decide(Fate(entry.task, "landed", reason="already there by content"))

@@ -19,12 +19,9 @@ from hypothesis import strategies as st
 from sessionrun.agents.reading import AgentResult, Problem
 from sessionrun.agents.verdict import MAX_AHEAD_S, MAX_REASON, check_reset, find_reset, format_reason
 from sessionrun.model.events import Entry, to_record
-from sessionrun.model.keys import JobKey
 from sessionrun.model.usage import Usage
 
 pytestmark = pytest.mark.usefixtures("utc")
-
-KEY = JobKey("t", 1, 1, "work", 1)
 
 FINE = AgentResult(text="hi", conversation="c-1", model="m", usage=Usage(1, 2, 0.5), turns=3)
 REFUSED = AgentResult(Problem("auth", "401 go away"), conversation="c-1")
@@ -145,8 +142,7 @@ def test_no_process(number: int | None, detail: str | None, reason: str) -> None
 def test_what_the_agent_said_is_kept_whatever_the_verdict() -> None:
     for status in (0, 256, signal.SIGTERM):
         finished = judge_exit(status, FINE)
-        assert (finished.key, finished.conversation, finished.model) == (KEY, "c-1", "m")
-        assert finished.turns == 3
+        assert (finished.conversation, finished.model, finished.turns) == ("c-1", "m", 3)
         assert finished.usage == Usage(1, 2, 0.5)
 
 

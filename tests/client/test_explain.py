@@ -333,6 +333,8 @@ def test_each_verb_has_the_same_words(sessionrun: Command, tmp_path: Path) -> No
     session_id = sessionrun.finished(STEPS, "--agent", "shell")
     for verb, *words in (("results",), ("results", "--failed"), ("status", "--brief"), ("explain", *TOLD, "fine")):
         assert words_of(json.loads(sessionrun(verb, session_id, *words, "--json").stdout)) == TOLD, verb
+    brief = sessionrun.load("status", session_id, "--brief")["tasks"]
+    assert all("stderr" not in task for task in brief), "the lines have what is in it"
     tools = Tools(sessionrun.results)
     assert words_of(tools.status(session_id)) == TOLD
     assert words_of(tools.results(session_id)) == {task: TOLD[task] for task in ("checked", "set", "unrun")}

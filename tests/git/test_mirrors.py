@@ -18,7 +18,7 @@ from unittest.mock import Mock
 
 import pytest
 from calls import each_call, needs_calls, run_program
-from stages import begin_repository, git
+from stages import begin_repository, git, make_program
 
 from sessionrun.git.clone import drop_excerpt, list_alternates, make_excerpt
 from sessionrun.git.mirrors import MARKER, iterate_mirrors, locate_mirror, remove_mirror, use_mirror
@@ -261,8 +261,7 @@ def plant(mirror: Path, evil: str) -> None:
         (mirror / name).mkdir(exist_ok=True)
     hooks = "reference-transaction post-checkout pre-auto-gc post-rewrite update post-index-change"
     for name in hooks.split():
-        (mirror / "hooks" / name).write_text(f"#!/bin/sh\n{evil}\n")
-        (mirror / "hooks" / name).chmod(0o755)
+        make_program(mirror / "hooks" / name, evil)
     for name in ("remotes", "branches"):
         (mirror / name / "origin").write_text(f"URL: ext::{evil}\n")
     (mirror / "info" / "attributes").write_text("* filter=x\n")
@@ -272,10 +271,7 @@ def plant(mirror: Path, evil: str) -> None:
 def test_what_a_task_wrote_into_the_mirror_runs_nothing_at_the_next_fetch(place: Place) -> None:
     place.use()
     mark = place.root / "ran"
-    evil = place.root / "evil"
-    evil.write_text(f"#!/bin/sh\ntouch {mark}\n")
-    evil.chmod(0o755)
-    plant(place.mirror, str(evil))
+    plant(place.mirror, str(make_program(place.root / "evil", f"touch {mark}")))
     new = place.commit()
     assert place.use(note="b").commit == new
     (place.mirror / "config").write_text("[include]\n\tpath = /dev/zero\n")  # git would never come to an end

@@ -31,16 +31,16 @@ class Size(NamedTuple):
 ROOMS: Final[Mapping[str, Size]] = {
     "sessionrun": Size(4, 476, 266),
     "agents": Size(15, 2836, 1737),
-    "checks": Size(15, 3590, 2302),
-    "cli": Size(31, 5815, 3510),
-    "client": Size(28, 5982, 3681),
-    "cluster": Size(23, 5175, 3098),
+    "checks": Size(15, 3574, 2295),
+    "cli": Size(31, 5810, 3506),
+    "client": Size(28, 5979, 3677),
+    "cluster": Size(23, 5172, 3098),
     "doors": Size(10, 2496, 1657),
     "engine": Size(12, 3281, 1945),
     "git": Size(8, 1739, 1006),
-    "input": Size(17, 4094, 2522),
+    "input": Size(17, 4092, 2520),
     "keeper": Size(9, 1595, 989),
-    "landing": Size(17, 3426, 2078),
+    "landing": Size(17, 3411, 2067),
     "model": Size(19, 3561, 1784),
     "queue": Size(15, 3189, 1909),
     "session": Size(15, 3680, 2191),
@@ -50,8 +50,8 @@ ROOMS: Final[Mapping[str, Size]] = {
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(299, 63144, 37834)
-TESTS_LINES: Final = 52_227
+PACKAGE_BUDGET: Final = Size(299, 63100, 37806)
+TESTS_LINES: Final = 52_188
 PAGES_LINES: Final = 9422
 
 

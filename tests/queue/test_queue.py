@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import beads_standin
 import pytest
-from beads_standin import STORE, answer, install
+from beads_standin import STORE, answer
 from conftest import Command, eventually
 from hypothesis import given
 from hypothesis import strategies as st
@@ -426,7 +427,9 @@ def test_what_beads_cannot_hold(bd: BeadsFeed, draft: Draft, problem: str) -> No
 def test_the_command_line_finds_beads(
     place: QueuePlace, sessionrun: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PATH", f"{install(place.top.parent / 'programs')}{os.pathsep}{os.defpath}")
+    script = f'exec {sys.executable} -I -S {beads_standin.__file__} "$@"'
+    bd = make_program(place.top.parent / "bin" / "bd", script)
+    monkeypatch.setenv("PATH", f"{bd.parent}{os.pathsep}{os.defpath}")
     task_id = sessionrun("queue", "add", "a bead").stdout.strip()
     listed = sessionrun.load("queue", "list")
     assert (listed["backend"], [task["id"] for task in listed["tasks"]]) == ("beads", [task_id])

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from conftest import Command, eventually, kill_sessions
-from stages import git, make_repository_of
+from stages import git, make_program, make_repository_of
 
 from sessionrun.client.planning.plan import Planned
 from sessionrun.client.planning.plan import plan as plan_input
@@ -107,9 +107,8 @@ def test_a_local_repository_that_is_gone_at_the_end_loses_no_work(place: Place) 
 
 @pytest.mark.slow
 def test_bringing_a_branch_home_runs_no_hook_and_no_setting_of_either_side(place: Place) -> None:
-    mark, evil = place.root / "ran", place.root / "evil"
-    evil.write_text(f"#!/bin/sh\ntouch {mark}\n")
-    evil.chmod(0o755)
+    mark = place.root / "ran"
+    evil = make_program(place.root / "evil", f"touch {mark}")
     plant = (
         f'for d in {place.root}/one/.git "$(git rev-parse --git-common-dir)"; do mkdir -p $d/hooks; '
         f"for h in reference-transaction post-checkout update pre-receive; do cp {evil} $d/hooks/$h; done; "

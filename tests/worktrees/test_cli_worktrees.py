@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from conftest import Command, eventually, kill_sessions
-from stages import Stage, git, lay_out_repository, make_repository_of, refresh, stage
+from stages import Stage, git, lay_out_repository, make_program, make_repository_of, refresh, stage
 from terminal import Terminal
 from test_workspaces import Project as Repo
 from test_worktrees import by_id
@@ -338,9 +338,7 @@ def test_diff_goes_on_after_a_task_whose_worktree_is_none_any_more(
 @pytest.mark.slow
 def test_diff_on_a_terminal_goes_through_the_pager_and_is_harmless(project: Project) -> None:
     project.finish({"prompts": [{"id": "a", "prompt": "printf 'red \\033[31m \\342\\202\\254\\n' > a"}]})
-    marked = project.cwd / "plan-pager"
-    marked.write_text("#!/bin/sh\necho PAGED\nexec cat\n")
-    marked.chmod(0o755)
+    marked = make_program(project.cwd / "plan-pager", "echo PAGED\nexec cat")
     for pager in ("cat", str(marked)):
         with Terminal([*project.argv, "diff"], project.cwd, {"PAGER": pager}) as terminal:
             assert terminal.finish() == 0

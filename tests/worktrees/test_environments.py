@@ -384,39 +384,29 @@ def test_a_path_that_scripts_would_read_as_something_else_is_refused(tmp_path: P
             copy_entry(tmp_path, manifest, Path(target), Path(checkout))
 
 
+OLD = {"setup.py": "setup(extras_require={'test': ['x']})", "setup.cfg": "[options.extras_require]\ntesting = y\n"}
+EXTRAS = "[project]\n[project.optional-dependencies]\ndev=['x']\ndocs=['y']\n"
+
+
 @pytest.mark.parametrize(
     ("texts", "requirements", "ways"),
     [
-        ({}, [], ["pytest"]),
-        ({}, ["requirements.txt"], ["requirement files"]),
-        ({"pyproject.toml": "[tool.ruff]\n"}, [], ["pytest"]),
-        ({"pyproject.toml": "[project]\n"}, [], ["editable and pytest"]),
-        ({"pyproject.toml": "[project"}, [], ["pytest"]),
+        ({}, [], "pytest"),
+        ({}, ["requirements.txt"], "requirement files"),
+        ({"pyproject.toml": "[tool.ruff]\n"}, [], "pytest"),
+        ({"pyproject.toml": "[project]\n"}, [], "editable and pytest"),
+        ({"pyproject.toml": "[project"}, [], "pytest"),
         (
-            {
-                "setup.py": "setup(extras_require={'test': ['x']})",
-                "setup.cfg": "[options.extras_require]\ntesting = y\n",
-            },
+            OLD,
             ["requirements-dev.txt", "requirements.txt"],
-            [
-                "editable with [test,testing]",
-                "editable with test requirements",
-                "editable and pytest",
-                "requirement files",
-            ],
+            "editable with [test,testing] | editable with test requirements | "
+            "editable and pytest | requirement files",
         ),
-        (
-            {
-                "pyproject.toml": "[project]\n[project.optional-dependencies]\ndev=['x']\ndocs=['y']\n",
-                "uv.lock": "",
-            },
-            [],
-            ["uv.lock", "editable with [dev]", "editable and pytest"],
-        ),
+        ({"pyproject.toml": EXTRAS, "uv.lock": ""}, [], "uv.lock | editable with [dev] | editable and pytest"),
     ],
 )
-def test_ways_in_their_order(texts: dict[str, str], requirements: list[str], ways: list[str]) -> None:
-    assert [way.name for way in order_ways(texts, requirements)] == ways
+def test_ways_in_their_order(texts: dict[str, str], requirements: list[str], ways: str) -> None:
+    assert " | ".join(way.name for way in order_ways(texts, requirements)) == ways
 
 
 def test_dependency_groups_are_asked_for() -> None:
@@ -492,20 +482,14 @@ def test_a_build_sees_the_last_tag_before_its_commit(
 
 
 @pytest.mark.slow
-def test_an_installer_works_in_a_repository_of_its_own(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installer_works_in_a_repository_of_its_own(shop: Shop) -> None:
     """It can ask for the version, and changes nothing of the user's."""
-    top = lay_out_project(own_place / "top")
-    make_repository_of(top, {})
-    git(top, "tag", "v1")
-    make_uv(own_place / "bin", make_wheels(own_place / "wheels"))
-    monkeypatch.setenv("PATH", os.pathsep.join((str(own_place / "bin"), os.environ["PATH"])))
-    program, seen = own_place / "bin" / "uv", own_place / "seen"
+    git(shop.project, "tag", "v1")
+    top, program, seen = Path(shop.request("a").top), shop.log.with_name("uv"), shop.log.with_name("seen")
     asks = f"git describe --tags --long --dirty > {seen}; git tag planted; git config planted.key 1"
     program.write_text(program.read_text().replace("exec ", f'[ "$1" != pip ] || {{ {asks}; }}\nexec ', 1))
-    repository, _ = find_repository(top, base=None, worktree_dir=own_place / "w", keep="never")
-    commit, cache = repository.base_commit, str(own_place / "cache")
-    request = EnvironmentRequest(str(top), str(top), cache, repository=repository, commit=commit, copy=False)
+    repository, _ = find_repository(top, base=None, worktree_dir=shop.root / "w", keep="never")
     before = git(top, "config", "--list"), git(top, "for-each-ref")
-    assert make_environment(request, own_place).problem is None
-    assert seen.read_text() == f"v1-0-g{commit[:7]}\n"
+    report = shop.make("a", repository=repository, commit=repository.base_commit, copy=False)
+    assert report.problem is None and seen.read_text() == f"v1-0-g{repository.base_commit[:7]}\n"
     assert (git(top, "config", "--list"), git(top, "for-each-ref")) == before

@@ -44,9 +44,9 @@ __all__ = ["cli", "project"]
 
 def leave(project: Project, script: str, *, worked: bool = True) -> Claimed:
     """What a session leaves that died after this script."""
-    request, place = project.prepare()
+    request, path = project.begin_work()
     claimed = project.claim(request, worked=worked)
-    project.shell(script, Path(place.worktree or ""))
+    project.shell(script, path)
     return claimed
 
 

@@ -219,10 +219,8 @@ def test_a_path_that_a_mend_left_untouched(project: Project, whose: str, first: 
     script = f"git switch -qc work; {theirs}; git commit -qam w; git switch -q main; {ours}; git commit -qam m"
     project.shell(script, project.top)
     mend = MendBase("refs/heads/main", project.run("rev-parse", "work"), files=("a.txt",))
-    request, place = project.prepare(mend=mend)
-    (Path(place.worktree or "") / "new").write_text("x")
-    refused = release(replace(request, place=place), project.folder()).refused
-    assert refused == f"it leaves a.txt just as it found it, without what the {whose} has made of it"
+    place, _ = project.cycle(lambda path: (path / "new").write_text("x"), mend=mend)
+    assert place.refused == f"it leaves a.txt just as it found it, without what the {whose} has made of it"
 
 
 def test_a_filter_without_its_program_is_told_at_the_launch(project: Project) -> None:
@@ -249,14 +247,14 @@ def test_a_release_without_a_worktree_leaves_the_rounds_of_earlier_attempts(proj
 def test_a_change_in_the_second_of_the_checkout_is_found(project: Project) -> None:
     """Of the same size: git tells it by the time of the index alone, so a copy of the index must have that too."""
     for number in range(10):
-        request, place = project.prepare(f"t{number}")
-        file = Path(place.worktree or "") / "a.txt"
+        request, path = project.begin_work(f"t{number}")
+        file = path / "a.txt"
         before = int(file.stat().st_ctime)
         file.write_text("b\n")
         if int(file.stat().st_ctime) == before:
             break
     eventually(lambda: int(time.time()) > before + 1)
-    released = release(replace(request, place=place), project.folder())
+    released = release(request, project.folder())
     assert released.commit is not None and project.show(released.commit, "a.txt") == b"b\n"
 
 
@@ -429,59 +427,43 @@ def nested(own_place: Path) -> Project:
     return project
 
 
-WORK: Mapping[str, tuple[str, str | None]] = {
-    "nothing": ("true", None),
-    "cleaned": ("git clean -fdxq; git submodule foreach -q git status", None),
-    "a file": ("echo new > 'my lib/new'", "submodule my lib has changes of its own"),
-    "a file, where changes are to be overlooked": (
+CHANGES, COMMITS = (f"submodule my lib has {what} of its own" for what in ("changes", "commits"))
+WORK: Mapping[str | None, tuple[str, ...]] = {
+    None: (
+        "true",
+        "git clean -fdxq; git submodule foreach -q git status",
+        "git rm -qf 'my lib'",
+        "rm -rf 'my lib'; mkdir -p 'my lib/a/b'",
+    ),
+    CHANGES: (
+        "echo new > 'my lib/new'",
         "git config -f .gitmodules 'submodule.my lib.ignore' all; echo new > 'my lib/new'",
-        "submodule my lib has changes of its own",
-    ),
-    "a file deep inside": (
-        "echo new > 'my lib/in/deep/deep.txt'",
-        "submodule in/deep has changes of its own (in my lib)",
-    ),
-    "a commit": (
-        "cd 'my lib'; echo new > new; git add new; git commit -qm new; cd ..; git commit -qam new",
-        "submodule my lib has commits of its own",
-    ),
-    "a commit beside": (
-        "cd 'my lib'; git switch -qc own; git commit -q --allow-empty -m new; git switch -q --detach HEAD~",
-        "submodule my lib has commits of its own",
-    ),
-    "a clone in its place": (
-        "git clone -q . ../clone; rm -rf 'my lib'; mv ../clone 'my lib'",
-        "my lib/ is a repository of its own",
-    ),
-    "a file that git was told to overlook": (
         "cd 'my lib'; git update-index --assume-unchanged library.txt; echo new > library.txt",
-        "submodule my lib has changes of its own",
-    ),
-    "a commit that only a tag has": (
-        "cd 'my lib'; git commit -q --allow-empty -m new; git tag own; git switch -q --detach HEAD~",
-        "submodule my lib has commits of its own",
-    ),
-    "a repository in the place of a file": (
-        "rm a.txt; git init -q a.txt; cd a.txt; git commit -q --allow-empty -m own",
-        "a.txt/ is a repository of its own",
-    ),
-    "files where it was": (
-        "rm -rf 'my lib'; mkdir -p 'my lib/a'; echo new > 'my lib/a/new'",
-        "my lib/ is the place of a submodule, and no commit can hold the files in it",
-    ),
-    "files where one inside of it was": (
         "rm -rf 'my lib'/in/deep/.git",
-        "submodule my lib has changes of its own",
     ),
-    "it is empty": ("rm -rf 'my lib'; mkdir -p 'my lib/a/b'", None),
-    "it goes": ("git rm -qf 'my lib'", None),
+    COMMITS: (
+        "cd 'my lib'; echo new > new; git add new; git commit -qm new; cd ..; git commit -qam new",
+        "cd 'my lib'; git switch -qc own; git commit -q --allow-empty -m new; git switch -q --detach HEAD~",
+        "cd 'my lib'; git commit -q --allow-empty -m new; git tag own; git switch -q --detach HEAD~",
+    ),
+    "submodule in/deep has changes of its own (in my lib)": ("echo new > 'my lib/in/deep/deep.txt'",),
+    "my lib/ is a repository of its own": ("git clone -q . ../clone; rm -rf 'my lib'; mv ../clone 'my lib'",),
+    "a.txt/ is a repository of its own": (
+        "rm a.txt; git init -q a.txt; cd a.txt; git commit -q --allow-empty -m own",
+    ),
+    "my lib/ is the place of a submodule, and no commit can hold the files in it": (
+        "rm -rf 'my lib'; mkdir -p 'my lib/a'; echo new > 'my lib/a/new'",
+    ),
 }
-"""What a task does, and why its worktree is kept."""
+"""Why the worktree is kept, and what its task does then."""
 
 
-@pytest.mark.parametrize("what", WORK)
-def test_a_filled_submodule_is_no_work_until_the_task_works_in_it(nested: Project, what: str) -> None:
-    script, kept = WORK[what]
+@pytest.mark.parametrize(
+    ("script", "kept"), [(script, why) for why, scripts in WORK.items() for script in scripts]
+)
+def test_a_filled_submodule_is_no_work_until_the_task_works_in_it(
+    nested: Project, script: str, kept: str | None
+) -> None:
     settings = (nested.top / ".git/config").read_bytes()
 
     def work(path: Path) -> None:
@@ -496,17 +478,16 @@ def test_a_filled_submodule_is_no_work_until_the_task_works_in_it(nested: Projec
     assert nested.run("fsck") == "" and nested.run("status", "--porcelain") == ""
 
 
-@pytest.mark.parametrize("what", ["nothing", "a file", "a commit"])
-def test_a_submodule_that_the_task_has_cloned_is_looked_at(nested: Project, what: str) -> None:
+@pytest.mark.parametrize("kept", [None, CHANGES, COMMITS])
+def test_a_submodule_that_the_task_has_cloned_is_looked_at(nested: Project, kept: str | None) -> None:
     """The checkout lacks it.  Its repository lies in the books of the worktree, and would go with them."""
-    script, kept = WORK[what]
     nested.run("clone", "-q", str(nested.top / "my lib"), str(nested.root / "library"))
     shutil.rmtree(nested.top / ".git/modules")
 
     def work(path: Path) -> None:
         nested.run(*ALLOW, "submodule", "--quiet", "update", "--init", "my lib", cwd=path)
         assert (nested.top / ".git/worktrees/main-task-t/modules/my lib").is_dir()
-        nested.shell(script, path)
+        nested.shell(WORK[kept][0], path)
 
     place, path = nested.cycle(work)
     assert (place.kept, path.exists()) == (kept, kept is not None)
@@ -514,9 +495,7 @@ def test_a_submodule_that_the_task_has_cloned_is_looked_at(nested: Project, what
 
 def test_nothing_of_the_borrowed_repository_counts_but_its_objects(nested: Project) -> None:
     ran, module = nested.root / "ran", nested.top / ".git/modules/my lib"
-    program = nested.root / "program"
-    program.write_text(f"#!/bin/sh\ntouch {ran}\n")
-    program.chmod(0o755)
+    program = make_program(nested.root / "program", f"touch {ran}")
     for key in ("core.fsmonitor", "filter.x.smudge", "filter.x.clean", "core.alternateRefsCommand"):
         nested.run("config", "--file", str(module / "config"), key, str(program))
     (module / "info/attributes").write_text("* filter=x\n")

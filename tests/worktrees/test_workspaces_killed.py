@@ -260,16 +260,15 @@ LOCKS = ("refs/heads/main-task-t.lock", "packed-refs.lock", "worktrees/main-task
 def test_a_second_start_removes_what_the_first_one_left(
     project: Project, job: Callable[[WorkspaceRequest, Path], Place], lock: str
 ) -> None:
-    request, place = project.prepare()
-    assert place.worktree is not None
-    (Path(place.worktree) / "new").write_text("new")
+    request, path = project.begin_work()
+    (path / "new").write_text("new")
     folder = project.folder()
     (folder / BEGUN).touch()
     (folder / "park-index.lock").touch()
     (project.top / ".git" / lock).touch()
     if lock == "packed-refs.lock":
         age([folder / BEGUN, project.top / ".git" / lock])
-    done = job(replace(request, place=place), folder)
+    done = job(request, folder)
     assert (find_locks(project), done.rescue) == ([], None)
     assert "new" in project.files("main-task-t")
 
@@ -285,7 +284,7 @@ def age(paths: list[Path]) -> None:
 @pytest.mark.parametrize("since", ["the first start", "before"])
 def test_a_lock_of_another_program_stays(project: Project, since: str) -> None:
     """One on another branch, and those that are older than the job."""
-    request, place = project.prepare()
+    request, _ = project.begin_work()
     folder = project.folder()
     locks = [project.top / ".git" / name for name in ("refs/heads/main.lock", "packed-refs.lock")]
     other = locks[0] if since == "the first start" else locks[1]
@@ -293,7 +292,7 @@ def test_a_lock_of_another_program_stays(project: Project, since: str) -> None:
     if since == "before":
         age([other])
     (folder / BEGUN).touch()
-    release(replace(request, place=place), folder)
+    release(request, folder)
     assert find_locks(project) == [str(other)]
 
 
@@ -512,8 +511,8 @@ def test_refs_may_be_in_a_table(own_place: Path) -> None:
     empty, _ = project.cycle(lambda path: None, "empty")
     assert empty.branch is None
     for task in ("one", "two"):  # a worktree that stays
-        request, place = project.prepare(task, seats=Seats(str(project.root / "seats")), seat=1)
-        (Path(place.worktree or "") / task).write_text(task)
-        assert release(replace(request, place=place), project.folder()).kept is None
+        request, path = project.begin_work(task, seats=Seats(str(project.root / "seats")), seat=1)
+        (path / task).write_text(task)
+        assert release(request, project.folder()).kept is None
         assert project.files(f"main-task-{task}") == {"a.txt", "sub/b.txt", ".gitignore", task}
     assert project.run("fsck") == "" and project.run("worktree", "prune", "-n") == ""

@@ -127,7 +127,10 @@ def _fire_timers(state: State, now: float) -> Iterator[Order]:
         time, _, task_id = timers[0]
         job, timer = state.tasks[task_id].job, None
         if job is not None and job.stopping is None:
-            timer = job.timer if time == job.deadline else "idle_timeout" if time == job.idle_at else None
+            if time == job.deadline:
+                timer = job.timer
+            elif time == job.idle_at:
+                timer = "idle_timeout"
         if timer is not None and time > now:
             return
         heappop(timers)

@@ -223,7 +223,11 @@ class Children:
     # --- ending ---
 
     def reap(self) -> list[tuple[int, int]]:
-        """Take note of children that ended; returns pid and raw status of those that are not jobs."""
+        """Take note of children that ended; returns pid and raw status of those that are not jobs.
+
+        What waits for room on the disk is written first.
+        """
+        self._write_backlog()
         others: list[tuple[int, int]] = []
         ended: list[Child] = []
         self._reap_again_at = None
@@ -356,10 +360,9 @@ class Children:
     def note(self, record: bytes) -> None:
         """Record what has happened already; on a full disk it waits here for the next chance."""
         self._backlog.append(record)
-        self.write_backlog()
+        self._write_backlog()
 
-    def write_backlog(self) -> None:
-        """Try again to write what waits, if anything does."""
+    def _write_backlog(self) -> None:
         self._disk_retry_at = None
         try:
             self._ledger.append(self._backlog)

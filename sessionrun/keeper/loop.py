@@ -118,7 +118,6 @@ class Keeper:
         return 0
 
     def _turn(self) -> None:
-        self._children.write_backlog()
         for pid, status in self._children.reap():
             if pid == self._supervisor.pid:
                 self._take_orders()  # what it had sent whole was its decision; only then comes the next one

@@ -205,7 +205,7 @@ class SessionDir:
         return fd
 
     @contextmanager
-    def hold_all_locks(self, *, timeout_s: float = 0.2) -> Iterator[None]:
+    def hold_all_locks(self) -> Iterator[None]:
         """Hold all of its locks: so no process runs it, nor begins to.
 
         A reader holds one for an instant, a process of the session for life.
@@ -216,7 +216,7 @@ class SessionDir:
         """
         with ExitStack() as held:
             for name in locks.NAMES:
-                held.callback(os.close, self.hold_lock(name, timeout_s=timeout_s))
+                held.callback(os.close, self.hold_lock(name, timeout_s=0.2))
             yield
 
     def held_locks(self) -> tuple[str, ...]:

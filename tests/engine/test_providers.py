@@ -233,6 +233,17 @@ def test_a_hold_outlives_a_restart_of_the_machine() -> None:
     assert until == pytest.approx(7.0 + 600.0 + MARGIN_S)
 
 
+def test_the_time_of_a_canary_is_over_at_a_restart_of_the_machine() -> None:
+    drive = play([task("a")], {"a/1/1/work/1": LIMIT}, resets_in_s=1000.0)
+    state = begin(drive.state.spec)
+    for entry in drive.entries:
+        if not state.providers or state.providers["provider:first"].canary_until is None:
+            apply(state, entry)
+    assert (state.providers["provider:first"].canary_until or 0) > 1000.0
+    apply(state, Entry(state.seq + 1, EPOCH_S + 2000.0, 7.0, SupervisorStarted(2, 1, 1, "b2", "n", "0")))
+    assert state.providers["provider:first"].canary_until == 7.0
+
+
 def test_a_crash_goes_on_with_its_conversation_where_a_retry_is_left() -> None:
     drive = play([task("a", retries=1, workspace=TREE)], {"a/1/1/work/1": CRASH})
     jobs = ["a/1/1/prepare/1", "a/1/1/work/1", "a/1/1/work/2", "a/1/1/release/1"]

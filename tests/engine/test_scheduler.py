@@ -324,14 +324,14 @@ HISTORIES: dict[str, History] = {
         passed b/1/1/release/1 -> end b cancelled cancelled: on request; session completed failed
         """,
     ),
-    "a retry waits for its time, then runs all phases anew, then gives up": History(
+    "a retry waits for its time, whatever its release did, then runs all phases anew, then gives up": History(
         (task("a", retries=1, workspace=TREE, timeout_s=7.0),),
         """
         to a/1/1/work/1
         started a/1/1/work/1 -> wake 7
         at 7 -> fire a/1/1/work/1 timeout; stop a/1/1/work/1 timed_out
         failed a/1/1/work/1 -> start a/1/1/release/1
-        passed a/1/1/release/1 -> retry a timed_out; wake 7.98
+        failed a/1/1/release/1 -> retry a timed_out; wake 7.98
         at 7.5 -> wake 7.98
         at 8 -> start a/2/1/prepare/1
         passed a/2/1/prepare/1 -> start a/2/1/work/1

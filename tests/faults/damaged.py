@@ -110,6 +110,12 @@ DEAR_EVERY: Final = 8
 
 ODD: Final[tuple[Any, ...]] = (
     *(*TEXTS, *WHOLE, *NUMBERS, *OTHERS),
+    2**63,
+    9e15,
+    "/",
+    "..",
+    "a/b",
+    "running",
     "../../../etc/hostname",
     "\u202e\x1b[31m",
     "x" * 5000,

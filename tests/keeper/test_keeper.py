@@ -529,9 +529,9 @@ from sessionrun.store.logs import AppendLog
 
 class Refusing(AppendLog):
     def append(self, payloads):
-        if payloads and payloads[0].startswith(b"X "):
-            ends.append(payloads)
-            if len(ends) == 2:
+        for kind in [payload[:2] for payload in payloads if payload[:2] in (b"X ", b"Z ")]:
+            ends.append(kind)
+            if ends.count(kind) == 2:
                 raise StoreError("full")
         return super().append(payloads)
 
@@ -548,13 +548,16 @@ assert until is not None, "it would sleep for ever"
 time.sleep(max(0.0, until - time.monotonic()))
 children.reap()
 assert told.count("X") == 2, told
+assert children.next_time() is not None, "the last record waits"
+children.reap()
 assert children.next_time() is None
+assert b" Z b/1/1/work/1\\n" in Path(place, "ledger").read_bytes()
 """
 
 
 @pytest.mark.skipif(not hasattr(os, "waitid"), reason="without waitid an end is reaped before it is recorded")
 def test_the_second_of_two_ends_that_the_disk_refused_is_recorded_later(tmp_path: Path) -> None:
-    """The first one's records that follow are written, so nothing else waits for the disk."""
+    """The first one's records that follow are written, so nothing else waits for the disk; at last one does."""
     subprocess.run([sys.executable, "-c", REFUSED_ONCE, tmp_path], check=True)
 
 

@@ -126,7 +126,8 @@ def test_what_is_broken_off_leaves_the_children_of_its_caller(tmp_path: Path, in
         try:
             if in_git:
                 Git(tmp_path, limit_s=600.0)("-c", f"alias.begin=!{begins}", "begin")
-            run(["sh", "-c", waits], environ=os.environ, limit_s=600.0).check_returncode()
+            else:
+                run(["sh", "-c", waits], environ=os.environ, limit_s=600.0).check_returncode()
         except (GitError, subprocess.SubprocessError) as error:
             failed.append(error)
 

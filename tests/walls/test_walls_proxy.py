@@ -564,9 +564,8 @@ def test_what_is_not_listed_is_denied_and_explained(walled: Walled, policy: str)
 def test_clients_of_all_kinds_reach_what_is_listed(walled: Walled, tmp_path: Path) -> None:
     bare = tmp_path / "bare.git"
     subprocess.run(["git", "clone", "-q", "--bare", str(walled.cwd), str(bare)], check=True)
-    subprocess.run(
-        ["git", "update-server-info"], cwd=bare, check=True
-    )  # so that a plain server of files can give it
+    # so that a plain server of files can give it
+    subprocess.run(["git", "update-server-info"], cwd=bare, check=True)
     files = (path for path in bare.rglob("*") if path.is_file())
     walled.server.files |= {f"/r.git/{path.relative_to(bare)}": path.read_bytes() for path in files}
     base = f"http://127.0.0.1:{walled.server.port}"

@@ -31,7 +31,8 @@ from sessionrun.store.logs import find_shortage, fold_ledger, read_log
 from sessionrun.store.session import REFUSED, SessionDir
 
 if TYPE_CHECKING:
-    from sessionrun.model.events import Change, TasksAdded
+    from sessionrun.client.planning.additions import AskedChange
+    from sessionrun.model.events import TasksAdded
     from sessionrun.model.spec import SessionSpec
 
 TAKEN_TIMEOUT_S: Final = 60.0
@@ -442,7 +443,7 @@ def retry(
     *,
     failed: bool = False,
     lost: bool = False,
-    asked: Change | None = None,
+    asked: AskedChange | None = None,
     ready: bool = True,
     timeout_s: float = TAKEN_TIMEOUT_S,
 ) -> Reply:

@@ -120,7 +120,7 @@ def test_what_seems_to_be_over_is_looked_at_once_more(own_place: Path) -> None:
     eventually(lambda: api.load_view(session)["failed"] == 1)
     before = session.read_status()
     (own_place / "go").touch()
-    api.retry(session, ["bad"])
+    api.retry(session, ["bad"], asked=api.AskedChange(prompt="sleep 500"))
     eventually(lambda: api.load_view(session)["running"] == 2)
     assert before is not None
     session.status_path.write_bytes(before)

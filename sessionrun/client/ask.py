@@ -359,8 +359,10 @@ def _wait(row: Kind, target: Target, timeout_s: float | None, progress: Progress
 
     def is_over(view: View) -> bool:
         session, now = target.session, target._replace(view=view, tasks=choose_tasks(view, target.ids))
-        if row.is_moot(now) or view["disk_full"] is None or find_shortage(session.path) is None:
-            return row.is_moot(now)
+        if row.is_moot(now):
+            return True
+        if view["disk_full"] is None or find_shortage(session.path) is None:
+            return False
         from sessionrun.client.evidence import find_recorded
 
         # the end of a task cannot be recorded before there is room: then no process of it may be left

@@ -138,6 +138,23 @@ def test_on_a_full_disk_nothing_is_over_while_a_process_of_it_lives(monkeypatch:
         assert ask._wait(ask.KINDS["cancel"], target, 0.1, None) == "late"
 
 
+@pytest.mark.parametrize(
+    ("landing", "feed", "named", "is_past"),
+    [
+        ("ready", False, False, False),
+        ("held", False, True, False),
+        ("landed", False, False, True),
+        (None, True, False, False),
+        (None, True, True, True),  # the queue is the session's
+    ],
+)
+def test_what_can_be_held_or_released(landing: str | None, feed: bool, named: bool, is_past: bool) -> None:
+    tasks = [{"id": "a", "status": "completed", "landing": landing and {"status": landing}}]
+    view = {"ended_at": None, "feed": {"open": feed}, "tasks": tasks}
+    target = ask.Target(api.SessionDir(Path("s")), view, tasks, named)
+    assert [ask.KINDS[kind].is_moot(target) for kind in ("hold", "release")] == [is_past] * 2
+
+
 @pytest.mark.parametrize("record", [b'{"x":1}', b"[1]", b"nonsense"])
 def test_a_record_that_nobody_knows_stops_no_request(record: bytes) -> None:
     session = start({"prompt": "true"})

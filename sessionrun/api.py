@@ -15,6 +15,7 @@ from sessionrun.client.launch import launch as launch
 from sessionrun.client.lookup import load_summaries as load_summaries
 from sessionrun.client.lookup import open_session as open_session
 from sessionrun.client.notices import SessionWarning as SessionWarning
+from sessionrun.client.planning.additions import AskedChange as AskedChange
 from sessionrun.client.planning.plan import Nothing as Nothing
 from sessionrun.client.planning.plan import Planned as Planned
 from sessionrun.client.planning.plan import plan as plan

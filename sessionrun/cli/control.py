@@ -305,9 +305,9 @@ def retry(
         raise InputError("--no-ready has no effect: the session's own agents are not asked; leave it out")
     asked = None
     if (agent, model, prompt) != (None, None, None):
-        from sessionrun.model.events import Change
+        from sessionrun.client.planning.additions import AskedChange
 
-        asked = Change(agent, model, prompt)
+        asked = AskedChange(agent, model, prompt)
     chosen = choose_sessions(**selected)
     if chosen.several and sync:
         raise InputError("retry: --sync is about one session: name it by its ID, without selectors")

@@ -31,7 +31,8 @@ from sessionrun.store.logs import find_shortage, fold_ledger, read_log
 from sessionrun.store.session import REFUSED, SessionDir
 
 if TYPE_CHECKING:
-    from sessionrun.model.events import Change, TasksAdded
+    from sessionrun.client.planning.additions import AskedChange
+    from sessionrun.model.events import TasksAdded
     from sessionrun.model.spec import SessionSpec
 
 TAKEN_TIMEOUT_S: Final = 60.0
@@ -358,8 +359,10 @@ def _wait(row: Kind, target: Target, timeout_s: float | None, progress: Progress
 
     def is_over(view: View) -> bool:
         session, now = target.session, target._replace(view=view, tasks=choose_tasks(view, target.ids))
-        if row.is_moot(now) or view["disk_full"] is None or find_shortage(session.path) is None:
-            return row.is_moot(now)
+        if row.is_moot(now):
+            return True
+        if view["disk_full"] is None or find_shortage(session.path) is None:
+            return False
         from sessionrun.client.evidence import find_recorded
 
         # the end of a task cannot be recorded before there is room: then no process of it may be left
@@ -442,7 +445,7 @@ def retry(
     *,
     failed: bool = False,
     lost: bool = False,
-    asked: Change | None = None,
+    asked: AskedChange | None = None,
     ready: bool = True,
     timeout_s: float = TAKEN_TIMEOUT_S,
 ) -> Reply:

@@ -86,9 +86,8 @@ def clean(
         keep=keep or 0,
         wanted=Wanted(tuple((labels or {}).items()), (), since),
     )
-    by_name: dict[
-        tuple[object, ...], Leftover
-    ] = {}  # sessions may have claimed one name in turn: a removal counts
+    # several sessions may have claimed one name in turn: a removal counts
+    by_name: dict[tuple[object, ...], Leftover] = {}
     for each in remove_sessions(going, worktrees=worktrees, directories=directories, dry_run=dry_run):
         name = each.repository, each.what, each.name
         by_name[name] = each if each.removed else by_name.get(name, each)
@@ -182,6 +181,9 @@ def remove_sessions(
         try:
             evidence = read_evidence(session)
             cleaned[session.session_id] = _describe_cleaned(evidence)
+            inode = os.lstat(session.path)
+            if directories and (not stat.S_ISDIR(inode.st_mode) or inode.st_uid != os.geteuid()):
+                raise StoreError("it is not a directory of yours")
             why = yield from _free(candidate, evidence, worktrees=worktrees, dry_run=dry_run)
             if not directories:
                 continue
@@ -202,9 +204,6 @@ def _free(
     candidate: Candidate, evidence: Evidence, *, worktrees: bool, dry_run: bool
 ) -> Generator[Leftover, None, str | None]:
     """Take away what a session made, as far as that is not needed; why the session must stay, or None."""
-    inode = os.lstat(candidate.session.path)
-    if not stat.S_ISDIR(inode.st_mode) or inode.st_uid != os.geteuid():
-        return "it is not a directory of yours"
     if evidence.alive and not evidence.ended:
         return "it went on just now"
 

@@ -101,8 +101,8 @@ class GateRoom:
             stream.write(f"environment: {error}\n".encode("utf-8", "surrogateescape"))
             return f"its environment: {error}"[:200]
         finally:
+            drop_environment(self.path)  # first: on a full disk what is next fails
             text.detach()  # else its end would close the stream
-            drop_environment(self.path)
 
     def _run_commands(self, variables: Mapping[str, str], stream: IO[bytes]) -> str | None:
         limit_s, walls = self.gates.timeout_s, self.walls

@@ -17,6 +17,7 @@ from forging import forge
 from simulation import make_session
 
 from sessionrun import api
+from sessionrun.client import ask
 from sessionrun.client.ask import add, continue_task, load_open, resume, set_width
 from sessionrun.client.clean import clean
 from sessionrun.client.doctor import diagnose
@@ -120,11 +121,38 @@ def test_what_seems_to_be_over_is_looked_at_once_more(own_place: Path) -> None:
     eventually(lambda: api.load_view(session)["failed"] == 1)
     before = session.read_status()
     (own_place / "go").touch()
-    api.retry(session, ["bad"])
+    api.retry(session, ["bad"], asked=api.AskedChange(prompt="sleep 500"))
     eventually(lambda: api.load_view(session)["running"] == 2)
     assert before is not None
     session.status_path.write_bytes(before)
     assert [task["outcome"] for task in api.cancel(session, ["bad"]).tasks] == ["cancelled"]
+
+
+def test_on_a_full_disk_nothing_is_over_while_a_process_of_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = start({"id": "a", "prompt": "sleep 600"}, {"id": "b", "prompt": "sleep 600"})
+    eventually(lambda: api.load_view(session)["running"] == 2)
+    targets = [ask.select(session, names) for names in ((), ("a",))]
+    monkeypatch.setattr(ask, "load_view", lambda session: {**api.load_view(session), "disk_full": {}})
+    monkeypatch.setattr(ask, "find_shortage", lambda path: "no room")
+    for target in targets:
+        assert ask._wait(ask.KINDS["cancel"], target, 0.1, None) == "late"
+
+
+@pytest.mark.parametrize(
+    ("landing", "feed", "named", "is_past"),
+    [
+        ("ready", False, False, False),
+        ("held", False, True, False),
+        ("landed", False, False, True),
+        (None, True, False, False),
+        (None, True, True, True),  # the queue is the session's
+    ],
+)
+def test_what_can_be_held_or_released(landing: str | None, feed: bool, named: bool, is_past: bool) -> None:
+    tasks = [{"id": "a", "status": "completed", "landing": landing and {"status": landing}}]
+    view = {"ended_at": None, "feed": {"open": feed}, "tasks": tasks}
+    target = ask.Target(api.SessionDir(Path("s")), view, tasks, named)
+    assert [ask.KINDS[kind].is_moot(target) for kind in ("hold", "release")] == [is_past] * 2
 
 
 @pytest.mark.parametrize("record", [b'{"x":1}', b"[1]", b"nonsense"])
@@ -164,9 +192,9 @@ def test_a_session_from_plan_to_clean(own_place: Path, results: Path) -> None:
     assert session.path.exists()
     assert [record["removed"] for record in clean([session.session_id])] == [True]
     assert not session.path.exists()
-    for ask in (api.load_view, load_summary_view, explain, api.wait, api.cancel, resume):
+    for verb in (api.load_view, load_summary_view, explain, api.wait, api.cancel, resume):
         with pytest.raises(api.SessionNotFound, match=session.session_id):
-            ask(session)
+            verb(session)
 
 
 def test_added_tasks_run_where_they_were_asked_for() -> None:

@@ -335,6 +335,7 @@ def test_each_verb_has_the_same_words(sessionrun: Command, tmp_path: Path) -> No
         assert words_of(json.loads(sessionrun(verb, session_id, *words, "--json").stdout)) == TOLD, verb
     brief = sessionrun.load("status", session_id, "--brief")["tasks"]
     assert all("stderr" not in task for task in brief), "the lines have what is in it"
+    assert all("attempt" not in task for task in brief), "it was the first"
     tools = Tools(sessionrun.results)
     assert words_of(tools.status(session_id)) == TOLD
     assert words_of(tools.results(session_id)) == {task: TOLD[task] for task in ("checked", "set", "unrun")}

@@ -289,8 +289,8 @@ def test_a_wrapper_that_may_have_a_key_is_asked_and_not_refused(bare: Command, n
 
 def test_who_takes_over_is_signed_in_too(bare: Command) -> None:
     for name in ("claude", "codex"):
-        make_program(bare.cwd / "bin" / name, "exit 1")
-    mixed = task("claude", fallback="codex", env={"ANTHROPIC_API_KEY": "k"})
+        make_program(bare.cwd / "bin" / name, f"#!{sys.executable}")
+    mixed = task("claude", fallback="codex", env={"ANTHROPIC_API_KEY": "k"}, args=["--only-for-the-first"])
     code, told = run(bare, mixed)
     assert (code, "agent 'codex' is not signed in" in told, "'claude'" in told) == (2, True, False)
 

@@ -210,6 +210,7 @@ def test_a_task_that_waits_for_its_claim_is_not_held_by_a_user() -> None:
         view = project(state)
         assert view["tasks"][0]["reason_class"] == "held"
         assert is_held(view, ()) is held
+        assert not is_held({**view, "held_until": "2026-01-01T00:00:00Z"}, ()), "it goes on by itself"
 
 
 def test_no_more_is_claimed_than_the_nodes_of_a_cluster_have_slots() -> None:

@@ -18,6 +18,8 @@ from simulation import make_session
 from stages import put_first
 
 from sessionrun.client.reading.comparison import rank_attempts
+from sessionrun.git.private import open_fence
+from sessionrun.landing import gates
 from sessionrun.landing.phases import enclose_gates
 from sessionrun.landing.queue import find_green_prefix, forecast
 from sessionrun.landing.records import Entry, Gates, Report
@@ -28,6 +30,7 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.keys import JobKey
 from sessionrun.session.shared import Site
 from sessionrun.store.session import SessionDir
+from sessionrun.worktrees.environments.request import EnvironmentProblem, EnvironmentRequest
 
 
 @pytest.fixture
@@ -54,6 +57,23 @@ def test_a_batch_lands_as_one_merge_over_a_chain(yard: Yard) -> None:
     assert yard.examine(["one", "two", "three"]) == []
     assert yard.git("status", "--porcelain") == "", "the user's checkout was not touched"
     assert yard.git("for-each-ref", "refs/sessionrun") == "", "nothing is left that needs the pin"
+
+
+def test_on_a_full_disk_no_environment_of_gates_stays(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*given: object) -> None:
+        raise EnvironmentProblem("it cannot be made")
+
+    dropped: list[Path] = []
+    monkeypatch.setattr(gates, "provide_environment", fail)
+    monkeypatch.setattr(gates, "drop_environment", dropped.append)
+    request = yard.request()
+    request = replace(request, gates=Gates(("true",), environment=EnvironmentRequest("", "", "")))
+    Path(request.folder).mkdir(parents=True)
+    with open_fence(request.repository) as fence, pytest.raises(OSError, match="No space left"):
+        room = gates.open_gates(fence, request, yard.git("rev-parse", "main"))
+        with open("/dev/full", "wb") as stream:
+            room._run_all("", stream)
+    assert dropped == [room.path]
 
 
 def test_one_task_lands_by_its_own_merge_and_is_reverted_by_itself(yard: Yard) -> None:

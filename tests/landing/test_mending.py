@@ -303,6 +303,19 @@ def test_a_mend_that_is_cancelled_is_the_last_one() -> None:
     assert world.landings() == {"t": "landed", "t-mend-1": None}, "the mend is not tried again beside its owner"
 
 
+def test_a_session_that_is_cancelled_owes_no_mend() -> None:
+    world = World(1)
+
+    def look(key: JobKey) -> None:
+        if key.phase == "land":
+            assert list(land_of(world.state).to_mend) == ["t"]
+            world.record(RequestReceived("r", "cancel"))
+
+    world.after = look
+    world.run(lambda key: True, lambda name: False)
+    assert world.landings() == {"t": "bounced"} and not land_of(world.state).to_mend
+
+
 @pytest.mark.parametrize("lands", [True, False])
 def test_a_mend_does_not_count_any_more_after_a_follow_up(lands: bool) -> None:
     """What the follow-up makes is other work: it lands, or bounces, by itself."""

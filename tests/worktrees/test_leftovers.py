@@ -98,6 +98,21 @@ def test_a_name_that_was_claimed_twice_is_cleaned_once(sessionrun: Command, proj
     shutil.copytree(jobs / "a1-r1-prepare", jobs / "a1-r1-prepare-2")
     done = sessionrun("clean", "--worktrees")
     assert done.stdout == "kept branch main-task-t: it holds work that is not merged\n"
+    git(project.top, "branch", "-D", "main-task-t")
+    finish_in(sessionrun, project, [{"id": "t", "prompt": "echo > new"}])
+    assert sessionrun("clean", "--worktrees").stdout == done.stdout, "another session has taken the name"
+
+
+def test_what_a_session_left_goes_although_its_directory_lies_elsewhere(
+    sessionrun: Command, project: Project, tmp_path: Path
+) -> None:
+    session_id = finish_in(sessionrun, project, [{"id": "t", "prompt": "echo > new"}])["session_id"]
+    directory = sessionrun.directory(session_id)
+    directory.rename(tmp_path / "elsewhere")
+    directory.symlink_to(tmp_path / "elsewhere")
+    assert sessionrun("clean", session_id).stdout.endswith(": it is not a directory of yours\n")
+    git(project.top, "merge", "-q", "main-task-t")
+    assert sessionrun("clean", session_id, "--worktrees").stdout.startswith("removed branch main-task-t: ")
 
 
 def test_a_kept_worktree_that_was_removed_is_not_named_any_more(sessionrun: Command, project: Project) -> None:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sessionrun.agents import table
 from sessionrun.client.launch import check_ready
@@ -35,6 +35,14 @@ Shown = dict[str, Any]
 """A view, or a task of one."""
 
 _NOT_GOOD: Final = (*RETRY_FAILED, *RETRY_LOST, "cancelled", "skipped")
+
+
+class AskedChange(NamedTuple):
+    """What the options of `retry` change; None leaves it as it is."""
+
+    agent: str | None = None
+    model: str | None = None
+    prompt: str | None = None
 
 
 # --- which ---
@@ -92,12 +100,14 @@ def _can_land_again(task: Shown, tasks: Sequence[Shown]) -> bool:
 # --- with what change ---
 
 
-def settle_change(spec: SessionSpec, tasks: Sequence[TaskState], asked: Change, *, ready: bool = True) -> Change:
-    """The change of these tasks of a session that was asked for, with the agent and the prices that it lacks.
+def settle_change(
+    spec: SessionSpec, tasks: Sequence[TaskState], asked: AskedChange, *, ready: bool = True
+) -> Change:
+    """The change for these tasks of a session, with the agent and the prices that the session lacks.
 
     A warning says so if a budget cannot see what the tasks will cost.
     """
-    for name, word in (("agent", asked.agent), ("model", asked.model), ("prompt", asked.prompt)):
+    for name, word in asked._asdict().items():
         if word is not None and not word.strip():
             raise InputError(f"--{name} is empty: leave it out, or say which")
     _check_size("--prompt", asked.prompt or "")
@@ -110,7 +120,7 @@ def settle_change(spec: SessionSpec, tasks: Sequence[TaskState], asked: Change, 
             agents[agent.name] = agent
     prices = settle_prices(config, agents.values())
     new = {name: price for name, price in prices.items() if name not in spec.prices}
-    change = replace(asked, agents=agents, prices=new, leavings=table.leavings(agents.values()))
+    change = Change(asked.agent, asked.model, asked.prompt, agents, new, table.leavings(agents.values()))
     fault = find_change_fault(tasks, change, spec.agents)
     if fault is not None:
         raise InputError(fault)

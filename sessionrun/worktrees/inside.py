@@ -71,9 +71,10 @@ def _find_changes(site: Site, outer: Git, name: str, modules: Path) -> Iterator[
                 about = tag[2:]
                 if not about.startswith("160000"):
                     continue
-                if os.path.lexists(git.directory / path / ".git"):
+                place = git.directory / path
+                if os.path.lexists(place / ".git"):
                     yield from (f"{problem} (in {name})" for problem in _find_changes(site, git, path, modules))
-                elif os.path.isdir(git.directory / path) and os.listdir(git.directory / path):
+                elif os.path.lexists(place) and (not is_folder(place) or os.listdir(place)):
                     yield changed
     except (GitError, OSError):
         yield changed  # it cannot be read, so nothing shows that it is empty
@@ -81,14 +82,15 @@ def _find_changes(site: Site, outer: Git, name: str, modules: Path) -> Iterator[
 
 def _has_files(site: Site, name: str) -> bool:
     """Whether files of the task lie in a submodule that stayed empty: git overlooks them."""
-    top = site.git.directory
-    if is_behind_link(top, name):  # what lies there is not in the worktree
+    top, closed = site.git.directory, list[OSError]()
+    if not is_folder(top / name) or is_behind_link(top, name):  # a link leads to what is not in the worktree
         return False
-    for folder, folders, files in os.walk(top / name):
-        paths = [Path(folder, entry) for entry in (*folders, *files)]
-        if any(not is_folder(path) and not site.brought.has(str(path.relative_to(top)), path) for path in paths):
+    for folder, folders, files in os.walk(top / name, onerror=closed.append):
+        links = [entry for entry in folders if os.path.islink(os.path.join(folder, entry))]
+        paths = [Path(folder, entry) for entry in (*files, *links)]
+        if any(not site.brought.has(str(path.relative_to(top)), path) for path in paths):
             return True
-    return False
+    return bool(closed)  # nothing shows that such a directory is empty
 
 
 def _find_git_dir(path: Path, modules: Path) -> Path | None:

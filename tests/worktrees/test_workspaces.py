@@ -434,12 +434,14 @@ WORK: Mapping[str | None, tuple[str, ...]] = {
         "git clean -fdxq; git submodule foreach -q git status",
         "git rm -qf 'my lib'",
         "rm -rf 'my lib'; mkdir -p 'my lib/a/b'",
+        "rm -rf 'my lib'; ln -s sub 'my lib'",
     ),
     CHANGES: (
         "echo new > 'my lib/new'",
         "git config -f .gitmodules 'submodule.my lib.ignore' all; echo new > 'my lib/new'",
         "cd 'my lib'; git update-index --assume-unchanged library.txt; echo new > library.txt",
         "rm -rf 'my lib'/in/deep/.git",
+        "cd 'my lib'; rm -rf in/deep; echo new > in/deep",
     ),
     COMMITS: (
         "cd 'my lib'; echo new > new; git add new; git commit -qm new; cd ..; git commit -qam new",

@@ -531,6 +531,18 @@ def test_a_submodule_whose_commit_is_not_there_stays_empty(nested: Project, sess
     assert release(request, nested.folder()).kept is None
 
 
+def test_a_submodule_that_setup_has_filled_with_files_is_not_looked_at(nested: Project) -> None:
+    """No commit can hold them, and they are not the task's: its work is on its branch, not on a rescue branch."""
+    shutil.rmtree(nested.top / ".git/modules/my lib/objects")
+    request, path = nested.begin_work()
+    nested.shell("echo made > 'my lib/made'", path)
+    request = replace(request, place=end_setup(request, nested.folder()))
+    nested.shell("echo cache > 'my lib/cache'; echo new > new", path)
+    place = release(replace(request, worked=True), nested.folder())
+    assert (place.kept, place.rescue, path.exists()) == (None, None, False)
+    assert "new" in nested.files("main-task-t")
+
+
 def test_a_submodule_without_all_files_of_its_commit_stays_empty(nested: Project) -> None:
     """As in a partial clone: the checkout of the task must not fail for it."""
     module = Git(nested.top / ".git/modules/my lib")

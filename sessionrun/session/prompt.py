@@ -15,9 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from sessionrun.engine.task import TaskState
 from sessionrun.model.checks import Brief
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
@@ -27,6 +26,9 @@ from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
 from sessionrun.store.files import NotRegular, read_regular, replace_file
 from sessionrun.store.jobfiles import FEEDBACK, read_tail
 from sessionrun.store.session import SessionDir
+
+if TYPE_CHECKING:  # a CHECK needs no engine
+    from sessionrun.engine.task import TaskState
 
 _TOLD_BYTES: Final = 4096
 """How much of an earlier answer a new conversation is told."""

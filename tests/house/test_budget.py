@@ -84,15 +84,15 @@ def test_what_counts_as_code(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("way", "most"),
     [
-        ("client/planning/plan.py:plan client/planning/plan.py:plan", 20),  # an input file becomes a spec
-        ("session/supervisor.py:_judge session/supervisor.py:_show", 30),  # an end of a job becomes a status
+        ("client/planning/plan.py:plan client/planning/plan.py:plan", 19),  # an input file becomes a spec
+        ("session/supervisor.py:_judge session/supervisor.py:_show", 29),  # an end of a job becomes a status
         (
             "client/ask.py:cancel store/requests.py:send_request",
-            14,
-        ),  # a request is written (11, more if it is looked at once more)
-        ("session/supervisor.py:_take session/supervisor.py:_carry_out", 15),  # and has its effect
-        ("worktrees/worktree.py:prepare worktrees/worktree.py:prepare", 19),  # a worktree is made
-        ("worktrees/release.py:release worktrees/release.py:release", 26),  # and its work is on a branch
+            13,
+        ),  # a request is written (10, more if it is looked at once more)
+        ("session/supervisor.py:_take session/supervisor.py:_carry_out", 14),  # and has its effect
+        ("worktrees/worktree.py:prepare worktrees/worktree.py:prepare", 16),  # a worktree is made
+        ("worktrees/release.py:release worktrees/release.py:release", 20),  # and its work is on a branch
     ],
 )
 def test_how_many_files_are_on_a_way(

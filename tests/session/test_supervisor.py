@@ -486,6 +486,7 @@ def test_an_answer_that_cannot_be_opened_leaves_no_file_open(own_place: Path) ->
 
 @pytest.mark.slow
 def test_a_damaged_claim_keeps_the_worktree_of_its_task_alone(sessionrun: Command, project: Project) -> None:
+    sessionrun.cwd = project.top
     claim = f"{sessionrun.results}/session-$SESSIONRUN_SESSION/jobs/a/a1-r1-prepare/claim.json"
     prompts = [{"id": "a", "prompt": f"echo a >made.txt; : >{claim}"}, {"id": "b", "prompt": "echo b >made.txt"}]
     a, b = sessionrun.wait(sessionrun.start({"prompts": prompts}, "--worktree"))["tasks"]

@@ -211,10 +211,12 @@ def resolve_ref(git: Git, ref: str | None) -> Start | None:
         target = git.attempt("symbolic-ref", "--quiet", HEAD).stdout.decode("utf-8", "replace").strip()
         return Start(target.removeprefix(HEADS) or commit[:12], commit) if commit else None
     if is_commit(ref):
+        if git.commit_of(ref) != ref:
+            return None
         # an agent, or a fetch that was refused, may have left a part of what it needs; what is pinned is whole
         words = ("rev-list", "--quiet", "--objects", ref, "--not", "--remotes", "--tags", f"--glob={PINS}*")
         is_whole = git.commit_of(PINS + ref) is not None or git.attempt(*words).returncode == 0
-        return Start(ref[:12], ref) if git.commit_of(ref) == ref and is_whole else None
+        return Start(ref[:12], ref) if is_whole else None
     for full, name in _spell(ref):
         commit = git.commit_of(full)
         if commit is not None:

@@ -128,16 +128,17 @@ SYSTEM_ATTRIBUTES: Final = Path("/etc/gitattributes")
 
 _CORE: Final = frozenset(
     f"core.{name}"
-    for name in (
+    for names in (
         # what a file's content becomes
-        *("autocrlf", "eol", "safecrlf", "checkroundtripencoding", "bigfilethreshold"),
+        "autocrlf eol safecrlf checkroundtripencoding bigfilethreshold",
         # what counts as a change, and what a file system can hold
-        *("filemode", "symlinks", "ignorecase", "precomposeunicode", "protecthfs", "protectntfs", "longpaths"),
-        *("sparsecheckout", "sparsecheckoutcone"),
+        "filemode symlinks ignorecase precomposeunicode protecthfs protectntfs longpaths",
+        "sparsecheckout sparsecheckoutcone",
         # how the repository is kept
-        *("repositoryformatversion", "sharedrepository", "logallrefupdates", "compression", "loosecompression"),
-        *("fsync", "fsyncmethod", "fsyncobjectfiles", "filesreflocktimeout", "packedrefstimeout"),
+        "repositoryformatversion sharedrepository logallrefupdates compression loosecompression",
+        "fsync fsyncmethod fsyncobjectfiles filesreflocktimeout packedrefstimeout",
     )
+    for name in names.split()
 )
 """The settings of `core` that matter to us; the others name programs and files, or concern people."""
 

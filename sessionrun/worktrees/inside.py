@@ -20,7 +20,7 @@ from sessionrun.git.private import furnish
 from sessionrun.git.rooms import MARK, is_behind_link, list_modules
 from sessionrun.store.files import is_folder
 from sessionrun.walls.argv import OWN_PLACE
-from sessionrun.worktrees.registration import read_link
+from sessionrun.worktrees import registration
 
 if TYPE_CHECKING:
     from sessionrun.worktrees.site import Site
@@ -71,31 +71,39 @@ def _find_changes(site: Site, outer: Git, name: str, modules: Path) -> Iterator[
                 about = tag[2:]
                 if not about.startswith("160000"):
                     continue
-                if os.path.lexists(git.directory / path / ".git"):
+                place = git.directory / path
+                if os.path.lexists(place / ".git"):
                     yield from (f"{problem} (in {name})" for problem in _find_changes(site, git, path, modules))
-                elif os.path.isdir(git.directory / path) and os.listdir(git.directory / path):
+                elif os.path.lexists(place) and (not is_folder(place) or os.listdir(place)):
                     yield changed
     except (GitError, OSError):
         yield changed  # it cannot be read, so nothing shows that it is empty
 
 
 def _has_files(site: Site, name: str) -> bool:
-    """Whether files of the task lie in a submodule that stayed empty: git overlooks them."""
-    top = site.git.directory
-    if is_behind_link(top, name):  # what lies there is not in the worktree
+    """Whether files of the task lie in a submodule that stayed empty: git overlooks them.
+
+    One that SETUP has filled is not looked at: it holds files that are older than the mark.
+    """
+    top, closed = site.git.directory, list[OSError]()
+    if not is_folder(top / name) or is_behind_link(top, name):  # a link leads to what is not in the worktree
         return False
-    for folder, folders, files in os.walk(top / name):
-        paths = [Path(folder, entry) for entry in (*folders, *files)]
-        if any(not is_folder(path) and not site.brought.has(str(path.relative_to(top)), path) for path in paths):
-            return True
-    return False
+    begun_at, has_any = registration.read_begin(site.outer), False
+    for folder, folders, files in os.walk(top / name, onerror=closed.append):
+        links = [entry for entry in folders if os.path.islink(os.path.join(folder, entry))]
+        for path in (Path(folder, entry) for entry in (*files, *links)):
+            if not site.brought.has(str(path.relative_to(top)), path):
+                has_any = True
+                if path.lstat().st_ctime < begun_at:
+                    return False
+    return has_any or bool(closed)  # nothing shows that a closed directory is empty
 
 
 def _find_git_dir(path: Path, modules: Path) -> Path | None:
     """The repository of the submodule at `path`, if we made it there, or git in the administrative directory."""
     if is_folder(path / ".git"):
         return path / ".git" if os.path.lexists(path / ".git" / MARK) else None
-    named = read_link(path)
+    named = registration.read_link(path)
     if named is None:
         return None
     if named.is_relative_to(OWN_PLACE):  # as a walled task names it

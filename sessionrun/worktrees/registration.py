@@ -112,6 +112,22 @@ def write_mark(admin: Path, *lines: str) -> None:
     replace_file(admin / MARK, "".join(f"{line}\n" for line in lines).encode(), durable=False, mode=0o644)
 
 
+def mark_begin(git: Git) -> None:
+    """Let the mark of the worktree say that WORK begins now: what lies there is older."""
+    assert git.git_dir is not None
+    with suppress(FileNotFoundError):  # a task without walls may have deleted it
+        os.utime(git.git_dir / MARK, follow_symlinks=False)
+
+
+def read_begin(git: Git) -> float:
+    """When WORK began; PREPARE, if there was no SETUP; 0 if nothing tells."""
+    assert git.git_dir is not None
+    try:
+        return (git.git_dir / MARK).lstat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
 def take_back(git: Git, request: WorkspaceRequest, claim: Claim) -> None:
     """Undo the registration of a worktree in which no job worked; the branch goes only if it has not moved."""
     trash = unregister(request.repository, Path(claim.worktree), request.owner)

@@ -189,6 +189,8 @@ def settle(request: WorkspaceRequest, folder: Path) -> Place:
     """
     with open_site(request, folder) as site:
         place, begins_at = site.place, commit_setup(site, word_message("Setup", request))
+        if place.taken_up is None:
+            registration.mark_begin(site.outer)
     if place.taken_up is not None:
         return replace(place, taken_up=begins_at or place.taken_up)
     _note(folder, place.branch, setup_commit=begins_at)

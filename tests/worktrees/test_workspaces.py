@@ -434,12 +434,14 @@ WORK: Mapping[str | None, tuple[str, ...]] = {
         "git clean -fdxq; git submodule foreach -q git status",
         "git rm -qf 'my lib'",
         "rm -rf 'my lib'; mkdir -p 'my lib/a/b'",
+        "rm -rf 'my lib'; ln -s sub 'my lib'",
     ),
     CHANGES: (
         "echo new > 'my lib/new'",
         "git config -f .gitmodules 'submodule.my lib.ignore' all; echo new > 'my lib/new'",
         "cd 'my lib'; git update-index --assume-unchanged library.txt; echo new > library.txt",
         "rm -rf 'my lib'/in/deep/.git",
+        "cd 'my lib'; rm -rf in/deep; echo new > in/deep",
     ),
     COMMITS: (
         "cd 'my lib'; echo new > new; git add new; git commit -qm new; cd ..; git commit -qam new",
@@ -527,6 +529,18 @@ def test_a_submodule_whose_commit_is_not_there_stays_empty(nested: Project, sess
     request, path = nested.begin_work()
     assert os.listdir(path / "my lib") == []
     assert release(request, nested.folder()).kept is None
+
+
+def test_a_submodule_that_setup_has_filled_with_files_is_not_looked_at(nested: Project) -> None:
+    """No commit can hold them, and they are not the task's: its work is on its branch, not on a rescue branch."""
+    shutil.rmtree(nested.top / ".git/modules/my lib/objects")
+    request, path = nested.begin_work()
+    nested.shell("echo made > 'my lib/made'", path)
+    request = replace(request, place=end_setup(request, nested.folder()))
+    nested.shell("echo cache > 'my lib/cache'; echo new > new", path)
+    place = release(replace(request, worked=True), nested.folder())
+    assert (place.kept, place.rescue, path.exists()) == (None, None, False)
+    assert "new" in nested.files("main-task-t")
 
 
 def test_a_submodule_without_all_files_of_its_commit_stays_empty(nested: Project) -> None:

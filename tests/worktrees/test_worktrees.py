@@ -367,15 +367,30 @@ def branches(project: Project) -> list[str]:
     return project.run("for-each-ref", "--format=%(refname)", "refs/heads").split()
 
 
-def test_what_its_user_cannot_read_keeps_the_worktree(sessionrun: Command, project: Project) -> None:
-    """Of a directory that it cannot open git only warns; and a file in it seems to be deleted."""
+def run_obeying(sessionrun: Command, project: Project, prompt: str) -> dict[str, Any]:
+    """A task that has ended, whose user obeys the modes of files."""
     plan = sessionrun.cwd / "plan.json"
-    plan.write_text(json.dumps([{"id": "t", "prompt": CLOSED}]))
+    plan.write_text(json.dumps([{"id": "t", "prompt": prompt}]))
     words = ("-q", "--sync", "--worktree", "--agent", "shell", "--results-dir", str(sessionrun.results), str(plan))
     argv = [*find_obeying(), *sessionrun.argv, *words]
-    names = sorted([*project.run("ls-files").split(), "e"])
     subprocess.run(argv, cwd=project.top, env=os.environ, check=True, capture_output=True)
     (task,) = sessionrun.load("status", "last")["tasks"]
+    return dict(task)
+
+
+def test_a_closed_directory_in_the_place_of_a_submodule_keeps_the_worktree(
+    sessionrun: Command, project: Project
+) -> None:
+    link = "git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),lib"
+    task = run_obeying(sessionrun, project, f"{link}; mkdir -p lib/in; echo > lib/in/new; chmod 000 lib/in")
+    assert task["worktree_kept"].startswith("lib/ is the place of a submodule")
+    os.chmod(f"{task['worktree']}/lib/in", 0o700)
+
+
+def test_what_its_user_cannot_read_keeps_the_worktree(sessionrun: Command, project: Project) -> None:
+    """Of a directory that it cannot open git only warns; and a file in it seems to be deleted."""
+    names = sorted([*project.run("ls-files").split(), "e"])
+    task = run_obeying(sessionrun, project, CLOSED)
     worktree = Path(task["worktree"])
     try:
         assert task["outcome"] == "succeeded"

@@ -26,9 +26,8 @@ from sessionrun.model.places import Repository
 from sessionrun.queue import beads
 from sessionrun.queue.beads import PROGRAMS, BeadsFeed, Program
 from sessionrun.queue.feed import Feed, settle_groups
-from sessionrun.queue.file import FileContents, FileFeed
+from sessionrun.queue.file import FINDINGS, FileContents, FileFeed
 from sessionrun.queue.open import parse_list
-from sessionrun.queue.outputs import FINDINGS
 from sessionrun.queue.task import LOCK_NAME, Changes, Draft, QueuePlace, QueueTask, find_circle, find_place
 from sessionrun.store import locks
 

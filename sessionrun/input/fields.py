@@ -89,7 +89,7 @@ as_prove: Final = record(
 def _make_check(commands: tuple[str, ...] = (), **values: Any) -> Check | None:
     if not commands and "verify" not in values:
         raise Misfit('needs "commands": text or a list of text')
-    for name in ("rounds", "prove"):  # they are the task's, see `_take_from_check`
+    for name in ("rounds", "prove"):  # they are the task's, see `read_fields`
         values.pop(name, None)
     return Check(commands, **{**values, "timeout_s": values.get("timeout_s") or None})
 

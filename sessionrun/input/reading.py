@@ -102,9 +102,10 @@ def read_fields(record: Mapping[str, Any], table: Mapping[str, Field]) -> tuple[
         rounds, asked = check.get("rounds"), check.get("prove")
         if rounds is not None and (beside := values.setdefault("rounds", rounds)) != rounds:
             raise Misfit(f'is {rounds}, but "rounds" beside the check is {beside}; keep one', "check", "rounds")
-        prove = None if asked is None else table["check"].inner["prove"].convert(asked)
-        if asked is not None and values.setdefault("prove", prove) != prove:
-            raise Misfit('and "prove" beside the check do not say the same; keep one', "check", "prove")
+        if asked is not None:
+            prove = table["check"].inner["prove"].convert(asked)
+            if values.setdefault("prove", prove) != prove:
+                raise Misfit('and "prove" beside the check do not say the same; keep one', "check", "prove")
     return values, unknown
 
 

@@ -192,9 +192,10 @@ class Feed(ABC):
 
     def _check(self, contents: Contents, asked: Draft | Changes, looked: set[str]) -> None:
         """Refuse a priority or a need that there is not; `looked` are needs that there are."""
-        (least, most), priority = self.priorities, asked.priority
-        if priority is not None and not least <= priority <= most:
-            raise InputError(f"the queue ({self.name}) has priorities from {least} to {most}, not {priority}")
+        least, most = self.priorities
+        if asked.priority is not None and not least <= asked.priority <= most:
+            known = f"priorities from {least} to {most}"
+            raise InputError(f"the queue ({self.name}) has {known}, not {asked.priority}")
         for need in asked.depends or ():
             if need not in looked:
                 _look(contents, need)

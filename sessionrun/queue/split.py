@@ -114,10 +114,10 @@ def split(
     if not by_rule:
         found = _ask(whole, maximum, agent, model, results_dir, on_start)
     if not found.titles:
-        # the parts of the text, or of the title if the text has none
-        tries = (split_by_rule(words, maximum) for words in (whole if task is None else task.body, text))
-        parts = next((parts for parts in tries if len(parts) > 1), None)
-        if parts is None:
+        parts = split_by_rule(whole if task is None else task.body, maximum)
+        if len(parts) < 2:
+            parts = split_by_rule(text, maximum)
+        if len(parts) < 2:
             why = "the rule finds only one part in this goal; name its parts, or ask an agent (--agent)"
             raise InputError(f"split: {why}")
         found = found._replace(titles=parts)

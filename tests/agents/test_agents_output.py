@@ -194,7 +194,7 @@ OF_STEP = {"input": 4, "output": 5, "cache": {"read": 20, "write": 6}}
     ],
 )
 def test_tokens_from_a_cache(scratch: Path, output: OutputFormat, event: Any, usage: Usage) -> None:
-    """Claude's input tokens come without the cache, those of the others with it."""
+    """Some agents count what came from the cache among their input tokens, and some beside them; we count it."""
     assert read_stream(scratch, output, event).usage == usage
 
 
@@ -302,6 +302,9 @@ def test_other_output_is_bad_and_no_output_is_incomplete(scratch: Path, output: 
     silent = read_bytes(scratch, output, b"", b"\x1b[31mError: no such model\x1b[0m\nWarning: bye\n")
     assert silent.reason_class == "incomplete_output"
     assert silent.problem is not None and silent.problem.text == "no output; standard error: Error: no such model"
+    chatter = b"[STARTUP] x\nWarning: bye\n    at f (a.js:1:2)\n***\n"
+    silent = read_bytes(scratch, output, b"", b"no key\n" + chatter)
+    assert silent.problem is not None and silent.problem.text == "no output; standard error: no key"
 
 
 @pytest.mark.parametrize("output", STREAMS)

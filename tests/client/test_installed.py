@@ -79,7 +79,9 @@ def test_programs_that_misbehave_are_told_all_the_same(programs: Path) -> None:
     (programs / "qwen").write_text("not executable")
     bad = make_program(programs / "gemini", "")
     bad.write_bytes(b"#!/no/such/interpreter\n")
+    make_program(programs / "sh", "echo 5.2")
     found = examine(programs)
+    assert found["shell"].version is None, "a shell is not asked: it may take the word for a script"
     assert [found[name].version for name in ("claude", "codex", "qwen", "gemini")] == [None] * 4
     assert (found["claude"].known, found["qwen"].path) == (None, None)
     assert found["qwen"].hint == "not found; to install it: npm install -g @qwen-code/qwen-code"

@@ -87,6 +87,7 @@ def test_a_model_counts_for_the_agent_beside_it(
         ("{task}", "T {body}\n\nB"),
         ("{id}: {title}/{body}", "i-1: T {body}/B"),
         ("Go.", "Go.\n\nT {body}\n\nB\n"),
+        ("See {id}.", "See i-1.\n\nT {body}\n\nB\n"),
         ("{script}", "B"),
     ],
 )

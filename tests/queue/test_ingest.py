@@ -19,7 +19,7 @@ from stages import git, make_program, make_repository_of
 
 from sessionrun.client.notices import SessionWarning
 from sessionrun.model.asked import SUGGESTIONS
-from sessionrun.queue.ingest import LIMIT, MAX_TITLE, make_draft, put_aside, strip_mark
+from sessionrun.queue.ingest import LIMIT, MAX_TITLE, choose_lines, make_draft, put_aside, strip_mark
 from sessionrun.queue.open import Ingested, ingest, open_queue
 from sessionrun.queue.split import name_group, read_answer, split_by_rule
 from sessionrun.queue.task import Draft, QueueTask, find_place
@@ -53,6 +53,12 @@ def added(found: Ingested) -> list[str]:
 )
 def test_a_line_is_a_task(line: str, text: str) -> None:
     assert strip_mark(line) == text
+
+
+def test_a_line_without_a_letter_or_digit_is_no_task(tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("---\n\n  * [ ] \nFix it\n")
+    drafts, *_ = choose_lines([], {tmp_path / "lines": "lines"}, 9, None)
+    assert [draft.title for draft in drafts] == ["Fix it"]
 
 
 def test_a_long_line_is_title_and_body() -> None:

@@ -22,11 +22,13 @@ from queue_contract import ANN, BOB, check_feed, create, find_ready, ready
 from stages import make_program
 
 from sessionrun.model.errors import InputError, StoreError
+from sessionrun.model.places import Repository
 from sessionrun.queue import beads
 from sessionrun.queue.beads import PROGRAMS, BeadsFeed, Program
 from sessionrun.queue.feed import Feed, settle_groups
 from sessionrun.queue.file import FileContents, FileFeed
 from sessionrun.queue.open import parse_list
+from sessionrun.queue.outputs import FINDINGS
 from sessionrun.queue.task import LOCK_NAME, Changes, Draft, QueuePlace, QueueTask, find_circle, find_place
 from sessionrun.store import locks
 
@@ -223,8 +225,13 @@ def test_the_queue_is_that_of_the_main_checkout(own_place: Path) -> None:
     subprocess.run([*git, "clone", "-q", "--bare", "main", "bare.git"], check=True)
     subprocess.run([*git, "worktree", "add", "-q", "../of-bare"], cwd=own_place / "bare.git", check=True)
     assert find_place(own_place / "of-bare") == (own_place / "of-bare", own_place / "bare.git" / LOCK_NAME)
+    repository = Repository(str(main), str(main / ".git"), "main", "", "")
     with FileFeed(find_place(own_place / "linked"))._hold():
         assert locks.is_held(wanted[1])
+        FINDINGS.sweep_repository(repository)
+        assert wanted[1].exists(), "clean leaves it while somebody holds it"
+    FINDINGS.sweep_repository(repository)
+    assert not wanted[1].exists()
 
 
 @pytest.mark.parametrize(
@@ -245,6 +252,7 @@ def test_the_queue_is_that_of_the_main_checkout(own_place: Path) -> None:
         ('~~~\nbd create "open quote\nbd create -h\n~~~\n- entry\n', ["entry"]),
         ("\ufeff- after a mark\n", ["after a mark"]),
         ("  - indented\n  - list\n    - nested\n", ["indented", "list"]),
+        ("- one\n\t- nested by a tab\n- two\n", ["one", "two"]),
     ],
 )
 def test_task_lists(text: str, wanted: list[str]) -> None:
@@ -252,6 +260,7 @@ def test_task_lists(text: str, wanted: list[str]) -> None:
 
 
 def test_the_text_of_an_entry_of_a_list() -> None:
+    assert parse_list("- one\n\t- nested\n") == [Draft("one", "- nested")]
     (first, second) = parse_list("- **Title** \u2013 why\n  - nested\n\n    more\n- second\n")
     assert first == Draft("Title", "why\n- nested\n\n  more")
     assert second == Draft("second", "")
@@ -388,6 +397,14 @@ def test_a_claim_that_fails_is_no_bead_that_is_taken(bd: BeadsFeed, program: Sta
         bd.claim(first.id, ANN)
     program.is_locked = False
     assert bd.claim(first.id, ANN) is not None
+
+
+def test_a_bead_that_was_deleted_is_none(bd: BeadsFeed, program: StandIn) -> None:
+    gone = create(bd, "gone")
+    program.run("update", gone.id, "--status=tombstone")  # what a version leaves of it
+    assert bd.load() == []
+    with pytest.raises(InputError, match="the queue has no task 'bd-1'"):
+        bd.show(gone.id)
 
 
 def test_what_is_somebody_s_is_not_ours(bd: BeadsFeed, program: StandIn) -> None:

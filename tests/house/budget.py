@@ -29,30 +29,30 @@ class Size(NamedTuple):
 
 
 ROOMS: Final[Mapping[str, Size]] = {
-    "sessionrun": Size(4, 476, 266),
+    "sessionrun": Size(4, 477, 266),
     "agents": Size(15, 2836, 1737),
     "checks": Size(15, 3574, 2295),
-    "cli": Size(31, 5810, 3506),
-    "client": Size(28, 5979, 3677),
-    "cluster": Size(23, 5172, 3098),
+    "cli": Size(31, 5815, 3510),
+    "client": Size(28, 5991, 3683),
+    "cluster": Size(23, 5181, 3102),
     "doors": Size(10, 2496, 1657),
-    "engine": Size(12, 3281, 1945),
-    "git": Size(8, 1739, 1006),
-    "input": Size(17, 4092, 2520),
-    "keeper": Size(9, 1595, 989),
+    "engine": Size(12, 3284, 1948),
+    "git": Size(8, 1742, 1009),
+    "input": Size(17, 4093, 2521),
+    "keeper": Size(9, 1597, 989),
     "landing": Size(17, 3411, 2067),
     "model": Size(19, 3561, 1784),
-    "queue": Size(15, 3189, 1909),
-    "session": Size(15, 3680, 2191),
+    "queue": Size(15, 3193, 1911),
+    "session": Size(15, 3682, 2192),
     "store": Size(17, 3074, 1689),
     "walls": Size(20, 3282, 1971),
-    "worktrees": Size(24, 5853, 3499),
+    "worktrees": Size(24, 5879, 3516),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(299, 63100, 37806)
-TESTS_LINES: Final = 52_188
-PAGES_LINES: Final = 9422
+PACKAGE_BUDGET: Final = Size(299, 63168, 37847)
+TESTS_LINES: Final = 52_429
+PAGES_LINES: Final = 9426
 
 
 @cache

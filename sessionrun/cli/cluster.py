@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import click
 
 from sessionrun.cli.options import Answer, Duration, answering, flag, json_option, valued
 from sessionrun.cli.render import table_lines
-from sessionrun.keeper.wire import say
 from sessionrun.model.errors import InputError
 
 
@@ -52,7 +52,10 @@ def head(host: str, port: int) -> int:
     argv, address, lock_fd = open_head(host, port, os.environ)
     click.echo(address)
     if host.strip("[]") in ("0.0.0.0", "::"):
-        say(f"in the place of {host} give the others an address of this machine that they reach")
+        with suppress(OSError):  # its log may be on a full disk
+            click.echo(
+                f"in the place of {host} give the others an address of this machine that they reach", err=True
+            )
     return keep_head(argv, lock_fd, os.environ)
 
 

@@ -32,7 +32,7 @@ ROOMS: Final[Mapping[str, Size]] = {
     "sessionrun": Size(4, 477, 266),
     "agents": Size(15, 2836, 1737),
     "checks": Size(15, 3574, 2295),
-    "cli": Size(31, 5815, 3510),
+    "cli": Size(31, 5818, 3513),
     "client": Size(28, 5991, 3683),
     "cluster": Size(23, 5181, 3102),
     "doors": Size(10, 2496, 1657),
@@ -50,7 +50,7 @@ ROOMS: Final[Mapping[str, Size]] = {
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(299, 63168, 37847)
+PACKAGE_BUDGET: Final = Size(299, 63171, 37850)
 TESTS_LINES: Final = 52_429
 PAGES_LINES: Final = 9426
 

@@ -51,7 +51,7 @@ ROOMS: Final[Mapping[str, Size]] = {
 """What each room may have: no room lends to another but by a change of these rows."""
 
 PACKAGE_BUDGET: Final = Size(299, 63171, 37850)
-TESTS_LINES: Final = 52_429
+TESTS_LINES: Final = 52_430
 PAGES_LINES: Final = 9428
 
 

@@ -173,7 +173,7 @@ HOUSE: Final[tuple[Business, ...]] = (
             ("begin", "worktrees.rounds:begin_work"),
             ("environment", "worktrees.environments.build:make_first"),
         ),
-        placed=("worktrees.environments.request:WISH",),
+        placed=("worktrees.request:WISH",),
         wraps=(
             Wrap("task.environment", variables="worktrees.phases:name_environment"),
             Wrap("task.links", variables="worktrees.phases:hide_links"),

@@ -39,8 +39,7 @@ from sessionrun.model.reasons import REASONS, REASONS_VERSION
 from sessionrun.model.shown import Seen, Status, Task
 from sessionrun.model.words import WORDS
 from sessionrun.store import jobfiles, logs, space
-from sessionrun.worktrees import bringing, park, registration, request
-from sessionrun.worktrees.environments import request as environments
+from sessionrun.worktrees import park, registration, request, site
 
 TOP = Path(__file__).resolve().parent.parent
 MAN_PAGES = ("sessionrun.1", "sessionrun-files.5", "sessionrun-input.5")
@@ -274,8 +273,8 @@ RECORDS = {
     "Need": places.Handed,
     "Claim": request.Claim,
     "Place": places.Place,
-    "Request of an environment": environments.EnvironmentRequest,
-    "Report of an environment": environments.EnvironmentReport,
+    "Request of an environment": request.EnvironmentRequest,
+    "Report of an environment": request.EnvironmentReport,
     "Request of a check": check_request.CheckRequest,
     "Report": checks.CheckReport,
 }
@@ -305,7 +304,7 @@ def test_the_words_of_worktrees_are_in_the_documents() -> None:
     for word in (
         request.RESCUE_SUFFIX,
         f"{park.HUGE_BYTES >> 20} MiB",
-        bringing.INCLUDE_FILE,
+        site.INCLUDE_FILE,
         ".".join(map(str, git.MINIMUM)),
         f"{space.FLOOR_BYTES >> 20} MiB",
         f"{space.FLOOR_SHARE:.0%}".replace("%", " percent"),

@@ -49,8 +49,8 @@ from sessionrun.model.errors import SessionrunError, name_some, printable
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.build import raise_if_any
 from sessionrun.walls.shell import Ended, Shell
-from sessionrun.worktrees.environments.request import EnvironmentProblem
 from sessionrun.worktrees.park import write_patch
+from sessionrun.worktrees.request import EnvironmentProblem
 
 Check: TypeAlias = Callable[[State, int], Ran]
 """Does the check on a state, for the time of that number, from 1."""

@@ -14,8 +14,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.kinds import Seconds
 from sessionrun.model.spec import Check, OutputFormat, Prove, TaskSpec
 from sessionrun.walls.wish import WallsWish
-from sessionrun.worktrees.environments.request import EnvironmentRequest
-from sessionrun.worktrees.request import WorkspaceRequest
+from sessionrun.worktrees.request import EnvironmentRequest, WorkspaceRequest
 
 
 @frozen

@@ -28,9 +28,9 @@ from sessionrun.store.files import make_directories, read_end, read_regular
 from sessionrun.store.jobfiles import read_tail
 from sessionrun.walls.argv import Walls
 from sessionrun.walls.shell import Shell
-from sessionrun.worktrees.bringing import bring_files
 from sessionrun.worktrees.environments.build import provide_environment
-from sessionrun.worktrees.environments.request import EnvironmentProblem, drop_environment
+from sessionrun.worktrees.request import EnvironmentProblem, drop_environment
+from sessionrun.worktrees.site import bring_files
 
 _TOLD_BYTES: Final = 4096
 MAX_OUTPUT: Final = 32 * 1024 * 1024

@@ -26,7 +26,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository, is_path
 from sessionrun.store.files import expand_path, make_directories
 from sessionrun.store.trees import remove_tree
-from sessionrun.worktrees.bringing import find_name, included_files, leads_out
+from sessionrun.worktrees.site import find_name, included_files, leads_out
 
 ARCHIVE: Final = "included.tar"
 """File in the folder of a PREPARE on a node."""

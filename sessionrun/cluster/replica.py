@@ -27,8 +27,8 @@ from sessionrun.store.files import NotRegular, make_directories, read_regular, r
 from sessionrun.store.jobfiles import LEFT, REPLICA, load_record
 from sessionrun.store.trees import hold_entry, remove_tree, remove_unused
 from sessionrun.worktrees.bases import find_tips
-from sessionrun.worktrees.bringing import kept_path
 from sessionrun.worktrees.request import WorkspaceRequest
+from sessionrun.worktrees.site import kept_path
 
 PACK: Final = "replica.pack"
 """File in the folder of a PREPARE on a node: objects for the replica."""

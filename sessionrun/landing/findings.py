@@ -49,7 +49,7 @@ def _sweep_slots(repository: Repository, session_id: str, *, dry_run: bool) -> I
     from sessionrun.model.places import WORKSPACE_LIMIT_S
     from sessionrun.store.locks import hold_lock
     from sessionrun.store.trees import remove_tree
-    from sessionrun.worktrees.environments.request import drop_environment
+    from sessionrun.worktrees.request import drop_environment
 
     prefix = find_prefix(repository)
     found = Path(repository.worktree_dir).glob(f"{prefix}*")

@@ -31,10 +31,9 @@ from sessionrun.store.files import open_regular
 from sessionrun.walls.argv import Walls
 from sessionrun.walls.build import raise_if_any
 from sessionrun.walls.shell import Shell
-from sessionrun.worktrees.bringing import bring_files
 from sessionrun.worktrees.environments.build import provide_environment
-from sessionrun.worktrees.environments.request import EnvironmentProblem, drop_environment
-from sessionrun.worktrees.request import WorkspaceRequest
+from sessionrun.worktrees.request import EnvironmentProblem, WorkspaceRequest, drop_environment
+from sessionrun.worktrees.site import bring_files
 
 WORK: Final = "work"
 """In the folder of a landing: temporary directories; a killed turn's are removed by the next."""

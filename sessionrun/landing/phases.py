@@ -24,10 +24,11 @@ from sessionrun.model.places import Place
 from sessionrun.model.spec import Environment, Job, Landing, SessionSpec, TaskSpec, Workspace, title_of
 from sessionrun.session.executor import Exit
 from sessionrun.session.shared import Judged, Site, read_last_line
+from sessionrun.store.index import find_cache_folder
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.store.session import SessionDir
 from sessionrun.walls.enclosing import wish_walls
-from sessionrun.worktrees.environments.request import EnvironmentRequest, find_cache
+from sessionrun.worktrees.request import ENVIRONMENTS, EnvironmentRequest
 
 
 def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
@@ -121,10 +122,11 @@ def _make_gates(asked: Landing, state: State) -> Gates:
     if len(wanted) != 1 or not gates.commands or spec.repository is None:
         return gates
     room = str(room_path(spec.repository, asked.target))
+    cache_dir = find_cache_folder() if spec.cache is None else spec.cache.cache_dir
     environment = EnvironmentRequest(
         top=room,
         directory=room,
-        cache=find_cache(spec.cache),
+        cache=f"{cache_dir}/{ENVIRONMENTS}",
         python=wanted.pop().python,
         require_cache=spec.cache is not None and spec.cache.require_cache,
     )

@@ -25,7 +25,7 @@ from sessionrun.store.codec import build
 from sessionrun.store.files import make_directories
 from sessionrun.store.logs import AppendLog, read_log
 from sessionrun.walls.wish import WallsWish
-from sessionrun.worktrees.environments.request import EnvironmentRequest
+from sessionrun.worktrees.request import EnvironmentRequest
 
 Status = Literal["ready", "landed", "bounced", "waiting", "held", "none"]
 """What became of a task: `ready` is a forecast, `none` a task without work to land."""

@@ -27,11 +27,10 @@ from sessionrun.model.places import WORKSPACE_LIMIT_S, Place, Repository, Seats
 from sessionrun.store.session import WALLS_SUFFIX
 from sessionrun.store.trees import remove_tree
 from sessionrun.worktrees import registration
-from sessionrun.worktrees.bases import bring_home, holds_nothing
+from sessionrun.worktrees.bases import bring_home
 from sessionrun.worktrees.park import find_rescues, rescue_lost_head
-from sessionrun.worktrees.release import drop_made, has_environment, release_behind
+from sessionrun.worktrees.release import drop_made, drop_rounds, has_environment, holds_nothing, release_behind
 from sessionrun.worktrees.request import Claim, WorkspaceRequest
-from sessionrun.worktrees.rounds import drop_rounds
 from sessionrun.worktrees.seats import GITIGNORE, Free, find_user, list_free
 from sessionrun.worktrees.site import break_old_lock, describe_broken_link, find_worktree
 

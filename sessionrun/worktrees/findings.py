@@ -24,6 +24,7 @@ from sessionrun.store import locks
 from sessionrun.store.jobfiles import ANSWER
 
 if TYPE_CHECKING:
+    from sessionrun.store.space import Cached
     from sessionrun.worktrees.clean import Claimed
     from sessionrun.worktrees.request import Claim
 
@@ -183,8 +184,11 @@ def sweep_repository(repository: Repository) -> None:
 def list_kinds() -> tuple[Kind, ...]:
     """Mirrors, and environments."""
     from sessionrun.git.mirrors import iterate_mirrors, remove_mirror
-    from sessionrun.store.trees import remove_unused
-    from sessionrun.worktrees.environments.request import iterate_environments
+    from sessionrun.store.trees import iterate_entries, remove_unused
+    from sessionrun.worktrees.request import ENTRY, ENVIRONMENTS, MANIFEST
+
+    def iterate_environments(cache: Path) -> Iterator[Cached]:
+        return iterate_entries(cache / ENVIRONMENTS, lambda name: ENTRY.fullmatch(name) is not None, MANIFEST)
 
     return (
         Kind("mirror", iterate_mirrors, remove_mirror),

@@ -33,22 +33,20 @@ from sessionrun.session.shared import PROGRAM, SHELL, Judged, Site, read_last_li
 from sessionrun.store.jobfiles import ANSWER, NOT_BEGUN, load_record_if_any, read_tail, write_record
 from sessionrun.store.space import check_space
 from sessionrun.walls.enclosing import begin_outside, wish_walls
-from sessionrun.worktrees.environments.request import (
-    FOLDER,
+from sessionrun.worktrees.request import (
+    ENVIRONMENTS,
+    HIDDEN,
     REPORT,
     WISH,
     EnvironmentReport,
     EnvironmentRequest,
-    find_environment,
-    name_variables,
-)
-from sessionrun.worktrees.request import (
-    HIDDEN,
     NeedsConflict,
     TestsUnusable,
     WorkRequest,
     WorkspaceRequest,
+    find_environment,
     load_place,
+    name_variables,
 )
 
 
@@ -257,7 +255,7 @@ def wish_environment(
     return EnvironmentRequest(
         top=top,
         directory=directory,
-        cache=f"{site.cache}/{FOLDER}",
+        cache=f"{site.cache}/{ENVIRONMENTS}",
         python=task.environment.python,
         require_cache=spec.cache is not None and spec.cache.require_cache,
         commit=place.base_commit or "HEAD",

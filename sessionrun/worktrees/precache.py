@@ -40,11 +40,10 @@ from sessionrun.store.programs import run, run_abreast
 from sessionrun.store.session import SessionDir
 from sessionrun.store.trees import remove_tree
 from sessionrun.walls.build import raise_if_any
-from sessionrun.worktrees.bringing import bring_files
 from sessionrun.worktrees.environments.build import find_digest, load_manifest
-from sessionrun.worktrees.environments.request import REPORT, WISH, EnvironmentReport, EnvironmentRequest
 from sessionrun.worktrees.phases import wish_environment
-from sessionrun.worktrees.request import WorkspaceRequest
+from sessionrun.worktrees.request import REPORT, WISH, EnvironmentReport, EnvironmentRequest, WorkspaceRequest
+from sessionrun.worktrees.site import bring_files
 
 Record = dict[str, Any]
 """One repository, or one environment: an object of ``precache --json``."""

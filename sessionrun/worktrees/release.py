@@ -13,20 +13,20 @@ from typing import Any
 
 from sessionrun.git.clone import drop_excerpt
 from sessionrun.git.git import Git
+from sessionrun.git.merging import AUTHOR
 from sessionrun.git.mirrors import hold_mirror
 from sessionrun.git.private import Fence, open_fence
 from sessionrun.git.rooms import clear_settings, room_path
 from sessionrun.model.errors import SessionrunError
-from sessionrun.model.places import Place
+from sessionrun.model.places import Place, Repository
 from sessionrun.store.jobfiles import CLAIM, write_record
 from sessionrun.store.trees import remove_entry, remove_tree
 from sessionrun.walls.argv import OWN_GIT
 from sessionrun.worktrees import registration
-from sessionrun.worktrees.bases import bring_home, finish_mend, holds_nothing
-from sessionrun.worktrees.environments.request import drop_environment, find_environment
+from sessionrun.worktrees.bases import SUBJECT, bring_home, finish_mend
 from sessionrun.worktrees.park import Parked, commit_setup, find_rescues, park, rescue_lost_head, write_patch
-from sessionrun.worktrees.request import WorkspaceRequest
-from sessionrun.worktrees.rounds import drop_rounds, put_back
+from sessionrun.worktrees.request import WorkspaceRequest, drop_environment, find_environment
+from sessionrun.worktrees.rounds import REFS, name_ref, put_back
 from sessionrun.worktrees.seats import drop_task_file, leave_seat
 from sessionrun.worktrees.site import (
     Site,
@@ -59,7 +59,8 @@ def release(request: WorkspaceRequest, folder: Path) -> Place:
         released = _drop_empty_branch(request, fence.main(), released, folder)
         if released.branch is None and released.holds_no_work:  # then nothing holds what setup left
             released = replace(released, commit=released.base_commit, setup_commit=None)
-        released = bring_home(request, released, folder)
+        if request.upstream is not None:
+            released = bring_home(request, released, folder)
         if request.walls is not None:
             from sessionrun.worktrees.own import leave_walls  # only walled tasks need it
 
@@ -107,7 +108,7 @@ def _park(fence: Fence, request: WorkspaceRequest, path: Path, folder: Path) -> 
     """Park what lies in the worktree; files of a walled task also where its commits have to stay inside."""
     try:
         site = find_site(fence, request, path, folder)
-        remark = put_back(site)
+        remark = put_back(site, request.best) if request.best is not None else None
         return site, park(site, word_message("Work", request)), remark
     except (SessionrunError, OSError) as error:
         if request.walls is None:
@@ -162,7 +163,7 @@ def park_work(request: WorkspaceRequest, folder: Path) -> Place:
     work can be in a commit of that branch.  If the request says `partly`, RELEASE says so and keeps the worktree.
     """
     with open_site(request, folder) as site:
-        remark = put_back(site)
+        remark = put_back(site, request.best) if request.best is not None else None
         parked = park(site, word_message("Work", request))
         if parked.problems and not request.partly:
             raise SessionrunError("; ".join(parked.problems[:5]))
@@ -315,3 +316,37 @@ def _note(folder: Path, branch: str | None, **changes: Any) -> None:
     for job, claim in registration.prepare_jobs(folder):
         if claim.branch == branch:
             write_record(job / CLAIM, replace(claim, **changes), durable=True)
+
+
+def holds_nothing(
+    git: Git, repository: Repository, branch: str, tip: str, base: str, setup_commit: str | None
+) -> bool:
+    """Whether a branch can be deleted and no work is lost; under the lock.
+
+    The branch stands where it began, or where its work did.  If it began at another task's end, another branch or
+    tag must hold that, too.  A merge of needs that we made can be made again.
+    """
+    if tip not in (base, setup_commit):
+        return False
+    if base == repository.base_commit:
+        return True
+    others = (f"--exclude={branch}", "--branches", "--tags", "--remotes")
+    listed = git.attempt("rev-list", "--max-count=2", base, "--not", *others)
+    alone = listed.stdout.decode().split()
+    if listed.returncode != 0 or alone not in ([], [base]):
+        return False
+    if not alone:
+        return True
+    head, _, message = git("cat-file", "commit", base).decode("utf-8", "replace").partition("\n\n")
+    return message.startswith(SUBJECT) and f"\ncommitter {AUTHOR} " in head
+
+
+def drop_rounds(git: Git, request: WorkspaceRequest) -> None:
+    """Delete the refs of a task's rounds: its work is on its branch, and the others' is in their patches."""
+    common = Path(request.repository.common_dir)
+    packed = common / "packed-refs"
+    is_packed = packed.is_file() and REFS.encode() in packed.read_bytes()
+    if not is_packed and not any((common / name).exists() for name in (REFS, "reftable")):
+        return  # few sessions have any, and to ask git takes longer
+    for name in git.list_refs(name_ref(request)):
+        git.attempt("update-ref", "-d", name)

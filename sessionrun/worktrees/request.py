@@ -1,12 +1,14 @@
-"""What PREPARE and RELEASE are asked for, and the files that they leave in their job's folder.
+"""What the jobs of a workspace are asked for, and the files that they leave; environments: where they lie.
 
 They are processes of their own (see `session.job`), so that they run where the executor runs jobs and a slow
-disk never holds up the supervisor.  Both are idempotent: a second start does not repeat what is done.
+disk never holds up the supervisor.  All are idempotent: a second start does not repeat what is done.
 """
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -14,8 +16,19 @@ from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.kinds import Seconds
 from sessionrun.model.landings import MendBase
-from sessionrun.model.places import WORKSPACE_LIMIT_S, Handed, Place, Repository, Seats, Start, Upstream
+from sessionrun.model.places import (
+    WORKSPACE_LIMIT_S,
+    Handed,
+    MadeEnvironment,
+    Place,
+    Repository,
+    Seats,
+    Start,
+    Upstream,
+)
 from sessionrun.store.jobfiles import ANSWER, CLAIM, load_answer, load_record_if_any
+from sessionrun.store.trees import remove_entry
+from sessionrun.walls.wish import WallsWish
 
 RESCUE_SUFFIX: Final = "-rescue"
 """The end of a rescue branch's name: it holds work that could not go to the task's own branch."""
@@ -201,3 +214,92 @@ class WorkRequest:
     argv: tuple[str, ...]
     first: str
     before: str
+
+
+# --- environments ---
+
+ENVIRONMENTS: Final = "environments"
+"""In the cache: a directory for each digest, and beside it a lock, which the process holds that builds it."""
+
+WISH: Final = "environment-request.json"
+REPORT: Final = "environment.json"
+LOG: Final = "environment.log"
+"""In the folder of a SETUP; in the last is what uv was told to do, and printed."""
+
+MANIFEST: Final = "manifest.json"
+"""In an entry, beside `env/` and `left/`: it is whole, and what is in it."""
+
+ENTRY: Final = re.compile("[0-9a-f]{16,64}(?:-log)?")
+"""The name of an entry, or of what a build printed that failed."""
+
+
+class EnvironmentProblem(SessionrunError):
+    """An environment cannot be made: the message is one line."""
+
+
+@frozen
+class EnvironmentRequest:
+    """What environment is to be made.
+
+    Attributes:
+        top: the checkout; the environment comes beside it.
+        directory: where in the checkout jobs run; the project is looked for from there upwards.
+        cache: the directory of all that was built.
+        python: a version as in ``3.11``, or a path; None = the first ``python3`` of PATH.
+        repository: whose worktree `top` is; None = `top` is a repository of ours, which no task has written to.
+        commit: what is checked out, for the tags before it.
+        copy: False = only the entry of the cache is made, and nothing beside `top`.
+        mirror: of whose history `top` has a part; None = it has all.
+        pristine: whether nothing in `top` is the work of a task; counts only with `walls`.
+        tag: on a node, which has no mirror: the last tag before the commit, as `find_tag_behind` finds it there.
+    """
+
+    top: str
+    directory: str
+    cache: str
+    python: str | None = None
+    require_cache: bool = False
+    repository: Repository | None = None
+    commit: str = "HEAD"
+    copy: bool = True
+    mirror: str | None = None
+    walls: WallsWish | None = None
+    pristine: bool = False
+    tag: str | None = None
+
+    @property
+    def target(self) -> str:
+        """Where the environment is to be."""
+        return find_environment(self.top)
+
+
+@frozen
+class EnvironmentReport:
+    """What was made, or the `problem` why there is none; its digest is "" where the inputs could not be read.
+
+    `packages` are ``name==version``.
+    """
+
+    made: MadeEnvironment
+    packages: tuple[str, ...] = ()
+    problem: str | None = None
+
+
+def find_environment(top: str | Path) -> str:
+    """Where the environment of a worktree, or of a room, is: beside it.
+
+    Its name says whose it is: an agent may make its environment anew, and no file in it is proof.
+    """
+    folder, name = os.path.split(top)
+    return f"{folder}/.env-{name.lstrip('.')}"
+
+
+def drop_environment(top: Path) -> None:
+    """Remove it, whole or not, whatever its agent made of it."""
+    remove_entry(Path(find_environment(top)))
+
+
+def name_variables(folder: str, path: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables by which programs find an environment; `path` is the PATH without it."""
+    variables = {"VIRTUAL_ENV": folder, "PATH": os.pathsep.join((os.path.join(folder, "bin"), path))}
+    return {**variables, "PYTHONHOME": ""} if environ.get("PYTHONHOME") else variables

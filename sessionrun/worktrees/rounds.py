@@ -14,7 +14,6 @@ import signal
 from pathlib import Path
 from typing import Final, NoReturn
 
-from sessionrun.git.git import Git
 from sessionrun.git.private import open_fence
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
@@ -104,13 +103,13 @@ def keep_work(site: Site, name: str, patch: Path) -> Kept:
     stat = write_patch(git, work_base(site.place), written.tree, patch)
     if site.own is not None:
         site.own.hold(commit)
-    site.outer("update-ref", _name_ref(site.request, name), commit)
+    site.outer("update-ref", name_ref(site.request, name), commit)
     return Kept(commit, written.tree, stat, written.problems)
 
 
 def is_kept(site: Site, name: str) -> bool:
     """Whether a round's work has its ref."""
-    return site.outer.commit_of(_name_ref(site.request, name)) is not None
+    return site.outer.commit_of(name_ref(site.request, name)) is not None
 
 
 def set_back(site: Site, content: str, head: str) -> None:
@@ -136,13 +135,13 @@ def set_back(site: Site, content: str, head: str) -> None:
         raise SessionrunError(f"{site.place.branch} cannot be moved to {head}: another program holds it")
 
 
-def put_back(site: Site) -> str | None:
+def put_back(site: Site, best: str) -> str | None:
     """Put the best round's work in the place of what came after it; or say why not, if that would lose something.
 
     What is replaced stays as a patch, and as a commit until the refs are dropped.
     """
-    git, best = site.git, site.request.best
-    if best is None or git.commit_of(best) != best:
+    git = site.git
+    if git.commit_of(best) != best:
         return None
     written = write_worktree(site)
     before = git.line("rev-parse", f"{best}^")
@@ -159,18 +158,8 @@ def put_back(site: Site) -> str | None:
     return None
 
 
-def drop_rounds(git: Git, request: WorkspaceRequest) -> None:
-    """Delete the refs of a task's rounds: its work is on its branch, and the others' is in their patches."""
-    common = Path(request.repository.common_dir)
-    packed = common / "packed-refs"
-    is_packed = packed.is_file() and REFS.encode() in packed.read_bytes()
-    if not is_packed and not any((common / name).exists() for name in (REFS, "reftable")):
-        return  # few sessions have any, and to ask git takes longer
-    for name in git.list_refs(_name_ref(request)):
-        git.attempt("update-ref", "-d", name)
-
-
-def _name_ref(request: WorkspaceRequest, name: str = "") -> str:
+def name_ref(request: WorkspaceRequest, name: str = "") -> str:
+    """The ref of a round, or how all those of a task begin."""
     return f"{REFS}{request.session_id}/{request.task}/{name}"
 
 

@@ -26,10 +26,10 @@ from sessionrun.model.places import TASK_FILE, Place, Repository, Seats
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.trees import remove_entry
 from sessionrun.worktrees import registration
-from sessionrun.worktrees.bringing import find_links, included_files
+from sessionrun.worktrees.bases import claim_first, free_branches, list_taken
 from sessionrun.worktrees.park import show_hidden, write_worktree
 from sessionrun.worktrees.request import Claim, WorkspaceRequest
-from sessionrun.worktrees.site import Brought, Site, claim_first, free_branches, is_tracked, list_taken
+from sessionrun.worktrees.site import Brought, Site, find_links, included_files, is_tracked
 
 FREE: Final = "seat"
 """The first line of a free seat's mark; an owner has a slash."""

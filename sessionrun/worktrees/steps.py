@@ -301,7 +301,7 @@ def _check_bases(tasks: Sequence[TaskSpec], landing: Landing | None) -> None:
 
 def check_worktrees(draft: Draft) -> Draft:
     """Refuse what would fail in every worktree, or run outside of it."""
-    from sessionrun.worktrees.bringing import describe_problem, find_missing, find_name
+    from sessionrun.worktrees.site import describe_problem, find_missing, find_name
 
     spec, repository = draft.spec, draft.spec.repository
     if repository is None:
@@ -357,7 +357,7 @@ def foresee_places(spec: SessionSpec) -> dict[str, tuple[str, str]]:
     if repository is None:
         return {}
     from sessionrun.git.private import open_fence
-    from sessionrun.worktrees.site import branch_stem, free_branches, free_names
+    from sessionrun.worktrees.bases import branch_stem, free_branches, free_names
 
     with open_fence(repository) as fence:
         taken = fence.main().list_branches()

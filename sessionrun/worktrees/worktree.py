@@ -26,20 +26,18 @@ from sessionrun.model.places import TASK_FILE, Place, Start
 from sessionrun.store.files import make_directories
 from sessionrun.store.jobfiles import CLAIM, write_record
 from sessionrun.worktrees import registration
-from sessionrun.worktrees.bases import find_base, find_mend_base, settle_start
-from sessionrun.worktrees.bringing import bring_files, write_hidden
+from sessionrun.worktrees.bases import claim_first, find_base, find_mend_base, free_names, list_taken, settle_start
 from sessionrun.worktrees.park import park
 from sessionrun.worktrees.request import Claim, TestsUnusable, WorkspaceRequest, load_claim
 from sessionrun.worktrees.seats import make_ready, show_task, take_seat, write_files
 from sessionrun.worktrees.site import (
     break_own_locks,
-    claim_first,
+    bring_files,
     find_git,
     find_site,
     find_worktree,
-    free_names,
-    list_taken,
     word_message,
+    write_hidden,
 )
 
 ANSWER_LIMIT_S: Final = 5.0

@@ -27,9 +27,8 @@ from sessionrun.model.places import Repository, Seats
 from sessionrun.walls.trial import find_problem
 from sessionrun.worktrees.environments.build import make_environment
 from sessionrun.worktrees.environments.inputs import PROJECT_FILES, find_requirements, order_ways, read_texts
-from sessionrun.worktrees.environments.request import EnvironmentRequest
 from sessionrun.worktrees.release import release
-from sessionrun.worktrees.request import WorkspaceRequest
+from sessionrun.worktrees.request import EnvironmentRequest, WorkspaceRequest
 from sessionrun.worktrees.worktree import prepare
 
 from .measure import Bench, Case, Row, Spent, compare, compare_figure, interleave, make_bench, middle

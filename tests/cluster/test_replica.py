@@ -66,8 +66,7 @@ from sessionrun.store.session import SessionDir
 from sessionrun.store.trees import IN_USE, hold_entry
 from sessionrun.walls.wish import WallsWish
 from sessionrun.worktrees.environments.build import make_environment
-from sessionrun.worktrees.environments.request import EnvironmentRequest
-from sessionrun.worktrees.request import WorkspaceRequest
+from sessionrun.worktrees.request import EnvironmentRequest, WorkspaceRequest
 
 
 class Node:

@@ -23,9 +23,9 @@ from sessionrun.git.repository import find_repository
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.places import GitSettings
 from sessionrun.store.files import expand_path
-from sessionrun.worktrees.bringing import describe_problem, find_name
 from sessionrun.worktrees.findings import sweep_repository
 from sessionrun.worktrees.release import release
+from sessionrun.worktrees.site import describe_problem, find_name
 
 __all__ = ["project"]
 

@@ -92,7 +92,7 @@ def test_what_counts_as_code(tmp_path: Path) -> None:
         ),  # a request is written (10, more if it is looked at once more)
         ("session/supervisor.py:_take session/supervisor.py:_carry_out", 14),  # and has its effect
         ("worktrees/worktree.py:prepare worktrees/worktree.py:prepare", 16),  # a worktree is made
-        ("worktrees/release.py:release worktrees/release.py:release", 20),  # and its work is on a branch
+        ("worktrees/release.py:release worktrees/release.py:release", 16),  # and its work is on a branch
     ],
 )
 def test_how_many_files_are_on_a_way(

@@ -30,7 +30,7 @@ from sessionrun.model.errors import SessionrunError
 from sessionrun.model.keys import JobKey
 from sessionrun.session.shared import Site
 from sessionrun.store.session import SessionDir
-from sessionrun.worktrees.environments.request import EnvironmentProblem, EnvironmentRequest
+from sessionrun.worktrees.request import EnvironmentProblem, EnvironmentRequest
 
 
 @pytest.fixture

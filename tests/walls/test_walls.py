@@ -50,7 +50,7 @@ from sessionrun.walls.programs import find_masks, find_named, find_python, is_de
 from sessionrun.walls.steps import find_filter
 from sessionrun.walls.trial import build_trial, find_open_keys
 from sessionrun.walls.wish import REPORT, Report, WallsWish, agree, parse_report
-from sessionrun.worktrees.environments.request import find_environment
+from sessionrun.worktrees.request import find_environment
 
 PROJECT = Sandbox("project", devices=("/dev/fuse",))
 STRICT = replace(PROJECT, policy="strict")

@@ -29,7 +29,7 @@ from sessionrun.worktrees.environments.build import (
     make_environment,
 )
 from sessionrun.worktrees.environments.inputs import find_programs
-from sessionrun.worktrees.environments.request import EnvironmentProblem, EnvironmentRequest
+from sessionrun.worktrees.request import EnvironmentProblem, EnvironmentRequest
 
 
 @pytest.fixture(params=[False, True], ids=["own user", "other user"])

@@ -24,9 +24,9 @@ from sessionrun.git.clone import make_excerpt
 from sessionrun.git.repository import find_repository
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_record
+from sessionrun.worktrees import request as asked
 from sessionrun.worktrees.environments import build as env_build
 from sessionrun.worktrees.environments import inputs
-from sessionrun.worktrees.environments import request as asked
 from sessionrun.worktrees.environments.build import (
     ENV,
     LEFT,
@@ -38,7 +38,7 @@ from sessionrun.worktrees.environments.build import (
     make_environment,
 )
 from sessionrun.worktrees.environments.inputs import Way, collect_inputs, make_digest, order_ways
-from sessionrun.worktrees.environments.request import EnvironmentProblem, EnvironmentReport, EnvironmentRequest
+from sessionrun.worktrees.request import EnvironmentProblem, EnvironmentReport, EnvironmentRequest
 
 __all__ = ["upstream"]
 

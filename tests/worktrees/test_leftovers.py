@@ -34,10 +34,9 @@ from sessionrun.store import index
 from sessionrun.store.seal import SEAL_KEY, seal
 from sessionrun.store.session import SessionDir
 from sessionrun.worktrees.clean import Claimed, clean_claimed
-from sessionrun.worktrees.environments.request import find_environment
 from sessionrun.worktrees.registration import find_claims
 from sessionrun.worktrees.release import park_work, release
-from sessionrun.worktrees.request import Claim
+from sessionrun.worktrees.request import Claim, find_environment
 
 __all__ = ["cli", "project"]
 

@@ -33,9 +33,8 @@ from sessionrun.model.landings import MendBase
 from sessionrun.model.places import KeepPolicy, Place, Repository, Seats
 from sessionrun.store.space import measure
 from sessionrun.worktrees.clean import Claimed
-from sessionrun.worktrees.environments.request import find_environment
 from sessionrun.worktrees.release import end_setup, release
-from sessionrun.worktrees.request import WorkspaceRequest, load_claim
+from sessionrun.worktrees.request import WorkspaceRequest, find_environment, load_claim
 from sessionrun.worktrees.worktree import prepare
 
 Work = Callable[[Path], object]

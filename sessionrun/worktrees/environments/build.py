@@ -37,7 +37,7 @@ from sessionrun.walls.argv import Walls, clear_ways
 from sessionrun.walls.build import raise_if_any
 from sessionrun.walls.shell import END_S, run_alone, word_end
 from sessionrun.worktrees.environments import inputs
-from sessionrun.worktrees.environments.request import (
+from sessionrun.worktrees.request import (
     LOG,
     MANIFEST,
     REPORT,

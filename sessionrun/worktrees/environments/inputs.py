@@ -32,7 +32,7 @@ from sessionrun.model.errors import InputError
 from sessionrun.model.frozen import frozen
 from sessionrun.store.files import read_regular
 from sessionrun.store.programs import ask, locate_python, locate_uv
-from sessionrun.worktrees.environments.request import EnvironmentProblem, EnvironmentRequest
+from sessionrun.worktrees.request import EnvironmentProblem, EnvironmentRequest
 
 FORMAT: Final = 3
 """Counts up when an entry of the cache is made differently."""

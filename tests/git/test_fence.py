@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import Command, eventually, kill_sessions
+from conftest import Command, eventually
 from stages import commit_all, make_program, put_first
 from test_workspaces import Project
 from test_worktrees import by_id, finish, project, start, wait
@@ -23,6 +23,7 @@ from sessionrun.git.repository import find_repository
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.places import GitSettings
 from sessionrun.store.files import expand_path
+from sessionrun.worktrees.clean import clean_claimed
 from sessionrun.worktrees.findings import sweep_repository
 from sessionrun.worktrees.release import release
 from sessionrun.worktrees.site import describe_problem, find_name
@@ -241,26 +242,18 @@ def test_what_a_damaged_spec_names_is_an_error_in_a_line(project: Project) -> No
 
 # What git ignores is settled at launch: no task can make it overlook the work of another, or its own.
 
-POISON = """
-echo "*" >> "$(git rev-parse --git-common-dir)/info/exclude"
-echo "*.txt" > "$HOME/rules"; git config core.excludesFile "$HOME/rules"
-mkdir -p "$XDG_CONFIG_HOME/git"; echo "*" > "$XDG_CONFIG_HOME/git/ignore"
-"""
-"""If one of the three is believed, the files of all tasks are missing."""
 
-
-@pytest.mark.slow
-def test_clean_keeps_to_what_was_ignored_at_launch(sessionrun: Command, project: Project) -> None:
-    ready = project.root / "ready"
-    prompt = f"{POISON}echo work > work.txt; echo no > no.log; touch {ready}; exec sleep 600"
-    session_id = start(sessionrun, project, [{"id": "t", "prompt": prompt}], "--worktree")
-    eventually(ready.exists)
-    eventually(lambda: "+work" in sessionrun("diff", session_id).stdout)  # status.json lags
-    kill_sessions(sessionrun.results)
-    assert "+work" in sessionrun("diff", session_id).stdout
-    removed = sessionrun.load("clean", session_id, "--worktrees")["findings"]
-    assert [finding["removed"] for finding in removed] == [True, False]
-    assert project.files("main-task-t") - project.files("main") == {"work.txt"}
+def test_clean_keeps_to_what_was_ignored_at_launch(project: Project) -> None:
+    """If one of the three is believed, the files of all tasks are missing."""
+    request, path = project.begin_work()
+    poison = """
+    echo "*" >> "$(git rev-parse --git-common-dir)/info/exclude"
+    echo "*.txt" > "$HOME/rules"; git config core.excludesFile "$HOME/rules"
+    mkdir -p "$XDG_CONFIG_HOME/git"; echo "*" > "$XDG_CONFIG_HOME/git/ignore"
+    """
+    project.shell(f"{poison}echo work > work.txt; echo no > no.log", path)
+    found = [finding.removed for finding in clean_claimed(project.claim(request), dry_run=False)]
+    assert (found, project.files("main-task-t") - project.files("main")) == ([True, False], {"work.txt"})
 
 
 def test_the_users_file_is_found_where_git_finds_it(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

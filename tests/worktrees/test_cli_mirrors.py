@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Command, eventually, kill_sessions
+from conftest import Command, eventually
 from stages import git, make_program, make_repository_of
 
 from sessionrun.client.planning.plan import Planned
@@ -94,15 +94,6 @@ def test_tasks_of_two_repositories_work_in_mirrors_and_their_branches_come_home(
     assert str(place.cache) in (session / "task-d.txt").read_text()
     assert (session / "task-e.txt").read_text().strip() == str(place.root)
     assert place.command("explain", status["session_id"]).returncode == 0
-
-
-@pytest.mark.slow
-def test_a_local_repository_that_is_gone_at_the_end_loses_no_work(place: Place) -> None:
-    away = f"mv {place.root}/one {place.root}/away"
-    status = place.run({"prompts": [{"id": "a", "prompt": f"echo x > x; {away}", "repo": "./one"}]})
-    assert outcomes(status) == {"a": ("succeeded", None)}
-    assert status["tasks"][0]["worktree_remark"].startswith(f"its branch is only in {place.mirror('one')}: ")
-    assert git(place.mirror("one"), "show", "main-task-a:x") == "x"
 
 
 @pytest.mark.slow
@@ -224,22 +215,6 @@ def test_clean_cache_takes_what_nothing_needs(place: Place) -> None:
     assert removed == {str(place.mirror("one")): True, str(place.mirror("x.bundle")): False}
     kept_names = {place.mirror("x.bundle").name, lock_path(place.mirror("x.bundle")).name}
     assert {path.name for path in place.mirror("one").parent.iterdir()} == kept_names
-
-
-@pytest.mark.slow
-def test_a_session_that_was_killed_leaves_a_claim_by_which_clean_saves_the_work(place: Place) -> None:
-    plan = {"prompts": [{"id": "a", "prompt": "echo x > x; touch ../../../../go; sleep 600", "repo": "./one"}]}
-    session_id = place.command.start({"prompts": plan["prompts"], "agent": "shell"})
-    eventually((place.root / "go").exists)
-    place.command.kill_chain(session_id)
-    kill_sessions(place.command.results)
-    (stays,) = place.command.load("clean", "--cache")["findings"]
-    assert (stays["removed"], stays["why"].partition(":")[0]) == (False, "it has worktrees")
-    done = place.command("clean", "--worktrees", session_id)
-    assert "removed worktree" in done.stdout, done.stderr
-    assert "kept branch main-task-a: it holds work that is not merged" in done.stdout
-    assert git(place.mirror("one"), "show", "main-task-a:x") == "x"
-    assert git(place.root / "one", "show", "main-task-a:x") == "x", "it came home"
 
 
 @pytest.mark.slow

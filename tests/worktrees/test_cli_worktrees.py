@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Command, eventually, kill_sessions
+from conftest import Command, eventually
 from stages import Stage, git, lay_out_repository, make_program, make_repository_of, refresh, stage
 from terminal import Terminal
 from test_workspaces import Project as Repo
@@ -604,18 +604,6 @@ def test_what_setups_leave_is_no_change(ended: Project) -> None:
     shown = (ended.directory(ended.sessions[0]) / "task-b.txt").read_text().split()
     assert {"f", "from-setup"} <= set(shown), "a dependent begins with work and setup of its need"
     assert "still" not in shown, "a need without work hands on nothing"
-
-
-@pytest.mark.slow
-def test_clean_knows_what_setup_left_after_a_crash(project: Project) -> None:
-    """All processes die in WORK, which has changed nothing: the branch of setup alone is not needed."""
-    wait = "touch ../../begun; exec sleep 600"
-    session = project.start([{"id": "a", "prompt": wait, "setup": ["echo set > s"]}], "--worktree")
-    eventually((project.cwd.parent / "begun").exists)
-    kill_sessions(project.results)
-    done = project("clean", "--worktrees", session)
-    assert done.returncode == 0, done.stderr
-    assert project.git("for-each-ref", "refs/heads/main-task-a") == ""
 
 
 def test_a_supervisor_that_dies_during_setup_or_work_changes_nothing(project: Project) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Command, eventually, kill_sessions
+from conftest import Command, kill_sessions
 from python_projects import lay_out_project, make_uv, make_wheels
 from stages import commit_all, git, make_repository_of
 
@@ -365,26 +364,6 @@ def test_a_repository_that_fails_builds_nothing(ahead: Ahead) -> None:
     done = ahead.command("precache", "--json", plan)
     (record,) = json.loads(done.stdout)["repositories"]
     assert (done.returncode, record["environments"], ahead.builds()) == (1, [], 0)
-
-
-@pytest.mark.slow
-def test_a_precache_that_is_broken_off_leaves_nothing_that_is_trusted(ahead: Ahead) -> None:
-    """By Ctrl+C in the middle of a build; the next one builds anew, and clears away."""
-    hold = ahead.root / "hold"
-    program = ahead.root / "bin" / "uv"
-    whole = program.read_text()
-    program.write_text(whole.replace("exec ", f'[ "$1" != pip ] || {{ touch {hold}; exec sleep 600; }}\nexec ', 1))
-    plan = ahead.write({"id": "a", "prompt": "true"})
-    process = ahead.command.popen("precache", plan, stderr=subprocess.DEVNULL)
-    eventually(hold.exists)
-    assert ahead.entries()[0].startswith(".new-")
-    process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
-    program.write_text(whole)
-    assert [name for name in ahead.entries() if len(name) == 40] == []
-    assert ahead.command("precache", plan).returncode == 0
-    assert (len(ahead.entries()), ahead.left()) == (1, [])
-    assert ahead.require(plan)["tasks"][0]["outcome"] == "succeeded"
 
 
 PATCH = """\

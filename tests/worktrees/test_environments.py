@@ -15,7 +15,6 @@ import orjson
 import pytest
 from calls import each_call, needs_calls, run_program
 from conftest import eventually
-from filelock import FileLock
 from python_projects import lay_out_project, make_uv, make_wheels
 from stages import git, make_repository_of, refs_are_files
 from test_mirrors import Origin, git_at, upstream
@@ -256,17 +255,6 @@ def test_one_process_builds_and_the_others_wait(shop: Shop) -> None:
     assert shop.builds() == 1
     assert [reports[name].problem for name in names] == [None] * 4
     assert sorted(reports[name].made.cached for name in names) == [False, True, True, True]
-
-
-@pytest.mark.slow
-def test_a_wait_for_another_process_has_an_end(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    digest = shop.make("one", require_cache=True).made.digest
-    shop.cache.mkdir()
-    with FileLock(shop.cache / f"{digest}.lock"):
-        monkeypatch.setattr(env_build, "LIMIT_S", 0.3)
-        report = shop.make("two")
-    assert report.problem == f"{shop.cache}/{digest}.lock was held for 0.3 s by another process"
-    assert shop.builds() == 0
 
 
 @pytest.mark.slow

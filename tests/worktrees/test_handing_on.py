@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from conftest import slow
 from stages import commit_all, put_first
-from test_cli_worktrees import Finished, Project, finished, make_repository, next_block, project, stage, type_in
+from test_cli_worktrees import Finished, Project, finished, next_block, project, stage, type_in
 from test_workspaces import Project as Repo
 from test_worktrees import by_id
 from test_worktrees import project as repo
@@ -217,51 +217,23 @@ def test_somebody_went_on_where_a_need_ended(repo: Repo) -> None:
 # --- which needs hand on ---
 
 
-SOME: dict[str, Any] = {
-    "defaults": {"base": "session"},
-    "prompts": [
-        {"id": "a", "prompt": "mkdir sub; echo a > sub/a"},
-        {"id": "alone", "needs": "a", "prompt": "[ ! -e sub/a ] && echo b > b"},
-        {"id": "c", "needs": ["a", "alone"], "base": "needs", "prompt": "cat sub/a b && echo c > c"},
-        {"id": "idle", "needs": "a", "base": "needs", "prompt": "cat sub/a"},
-        {"id": "gate", "needs": "idle", "base": "needs", "workspace": "none", "prompt": "[ ! -e sub/a ]"},
-        {"id": "last", "needs": "gate", "base": "needs", "cwd": "sub", "prompt": "cat a && echo > last"},
-    ],
-}
-
-
-def make_repository_with_a_directory(top: Path) -> None:
-    make_repository(top)
-    (top / "sub").mkdir()
-
-
-@pytest.mark.slow
-def test_needs_that_changed_nothing_or_have_no_worktree(finished: Finished) -> None:
-    """`idle` has no branch and `gate` no worktree; what they had to begin with goes on to `last` all the same."""
-    some = finished(SOME, make=make_repository_with_a_directory)  # `sub` is empty there
-    session = some.sessions[0]
-    tasks = by_id(some.wait(session))
-    assert {task["outcome"] for task in tasks.values()} == {"succeeded"}
-    assert tasks["alone"]["base_commit"] == some.git("rev-parse", "main"), "it begins with the session"
-    assert changed(some, tasks["c"]) == ["c"]
-    assert tasks["last"]["base_commit"] == tasks["idle"]["commit"] == tasks["a"]["commit"]
-    assert some.branches() == ["main", *(f"main-task-{name}" for name in ("a", "alone", "c", "last"))]
-    assert some("diff", session, "idle").stdout == ""
-
-
 def test_what_is_handed_on_of_work_that_is_lost_or_on_a_rescue_branch() -> None:
+    """`idle` has changed nothing, and `none` has no worktree: what they had to begin with goes on all the same."""
     tree = Workspace("worktree")
     specs = (
         TaskSpec("b", ("x",), workspace=tree),
         TaskSpec("lost", ("x",), workspace=tree),
-        TaskSpec("none", ("x",), needs=("b",)),
+        TaskSpec("idle", ("x",), needs=("b",), workspace=tree),
+        TaskSpec("none", ("x",), needs=("idle",)),
         TaskSpec("t", ("x",), needs=("none", "lost"), workspace=tree),
+        TaskSpec("alone", ("x",), needs=("b",), workspace=tree, base="session"),
     )
     tasks = begin(SessionSpec("s", "", "prompts", "", "/", "shell", {}, specs)).tasks
     tasks["b"].place = Place("bb", None, "0", "2", rescue="bb-rescue")
     tasks["lost"].place = Place(base_commit="0", remark="deleted")
+    tasks["idle"].place = Place(base_commit="2", commit="2")
     b, lost = Handed("b", "2", "bb-rescue"), Handed("lost", None, None, "deleted")
-    assert find_handed(tasks["t"], tasks) == (b, lost)
+    assert (find_handed(tasks["t"], tasks), find_handed(tasks["alone"], tasks)) == ((b, lost), ())
     tasks["t"].attempt = 3
     assert find_handed(tasks["t"], tasks) == (replace(b, follow=True), replace(lost, follow=True))
     tasks["t"].retried = 2

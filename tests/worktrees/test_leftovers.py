@@ -35,7 +35,7 @@ from sessionrun.store.seal import SEAL_KEY, seal
 from sessionrun.store.session import SessionDir
 from sessionrun.worktrees.clean import Claimed, clean_claimed
 from sessionrun.worktrees.registration import find_claims
-from sessionrun.worktrees.release import park_work, release
+from sessionrun.worktrees.release import park_work, release, settle
 from sessionrun.worktrees.request import Claim, find_environment
 
 __all__ = ["cli", "project"]
@@ -110,6 +110,7 @@ def test_what_a_session_left_goes_although_its_directory_lies_elsewhere(
     directory.rename(tmp_path / "elsewhere")
     directory.symlink_to(tmp_path / "elsewhere")
     assert sessionrun("clean", session_id).stdout.endswith(": it is not a directory of yours\n")
+    assert (tmp_path / "elsewhere" / "spec.json").exists()
     git(project.top, "merge", "-q", "main-task-t")
     assert sessionrun("clean", session_id, "--worktrees").stdout.startswith("removed branch main-task-t: ")
 
@@ -257,33 +258,18 @@ def test_a_job_that_is_killed_runs_again(
 # --- what is in the way ---
 
 
-def test_a_stray_git_directory_at_the_launch_is_no_repository(sessionrun: Command, project: Project) -> None:
-    stray = project.root / "stray"
-    (stray / ".git").mkdir(parents=True)
-    (stray / ".git" / "x").write_text("x")
-    sessionrun.cwd = stray
-    done = sessionrun("--worktree", "--agent", "shell", stdin='["true"]')
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "is in no git repository" in done.stderr
-    (project.top / "sub" / ".git").mkdir()  # inside another one it does not count
-    view = finish_in(sessionrun, project, [{"id": "t", "prompt": "pwd > x"}], cwd=project.top / "sub")
-    assert by_id(view)["t"]["branch"] == "main-task-t"
-
-
 @refs_are_files
-@pytest.mark.slow
-def test_a_stale_lock_of_packed_refs_stops_no_task(sessionrun: Command, project: Project) -> None:
+def test_a_stale_lock_of_packed_refs_stops_no_task(project: Project) -> None:
     project.run("pack-refs", "--all")
     lock = project.top / ".git" / "packed-refs.lock"
     lock.touch()
-    plan = [{"id": "work", "prompt": "echo > new"}, {"id": "idle", "prompt": "true"}]
-    tasks = by_id(finish_in(sessionrun, project, plan))
-    assert [task["outcome"] for task in tasks.values()] == ["succeeded", "succeeded"]
-    assert "new" in project.files("main-task-work") and tasks["work"]["worktree"] is None
-    done = sessionrun("clean", "--worktrees")
-    assert done.returncode == 0 and "Traceback" not in done.stderr
-    assert "kept branch main-task-idle: git update-ref: " in done.stdout and "packed-refs.lock" in done.stdout
+    _, path = project.cycle(lambda path: (path / "new").write_text("new"))
+    assert "new" in project.files("main-task-t") and not path.exists()
+    request, path = project.begin_work("idle")
+    (kept,) = [one for one in clean_claimed(project.claim(request), dry_run=False) if not one.removed]
+    assert (kept.name, path.exists()) == ("main-task-idle", False) and "packed-refs.lock" in kept.why
     lock.unlink()
-    assert "removed branch main-task-idle" in sessionrun("clean", "--worktrees").stdout
+    assert [one.removed for one in clean_claimed(project.claim(request), dry_run=False)] == [True]
 
 
 @pytest.mark.slow
@@ -319,6 +305,16 @@ def test_a_half_made_worktree_does_not_stop_clean(project: Project, dry_run: boo
     words = "it is empty: nothing was committed on it, unless its worktree holds more"
     assert found[1].why == (words if dry_run else "it holds work that is not merged")
     assert admin.is_dir()  # another claim's
+
+
+def test_clean_knows_what_setup_left(project: Project) -> None:
+    """Its branch alone is not needed, where the work has changed nothing."""
+    request, path = project.begin_work()
+    project.shell(NEW, path)
+    job = project.root / f"jobs-{project._jobs}" / "a1-2-setup"
+    job.mkdir()
+    assert settle(request, job).setup_commit == project.run("rev-parse", "main-task-t")
+    assert [one.removed for one in clean_claimed(project.claim(request), dry_run=False)] == [True, True]
 
 
 @refs_are_files
@@ -496,22 +492,6 @@ def test_by_age_and_number(sessionrun: Command) -> None:
     assert sessionrun("clean", "--keep", "1").stdout == "Nothing to clean.\n"
 
 
-def test_what_lies_in_a_session_may_be_odd(sessionrun: Command, tmp_path: Path) -> None:
-    """Links are removed as links, and what cannot be listed is opened up."""
-    session_id = finish(sessionrun)
-    precious = tmp_path / "precious"
-    precious.mkdir()
-    (precious / "file").write_text("mine")
-    path = sessionrun.directory(session_id)
-    (path / "jobs").mkdir(exist_ok=True)
-    (path / "jobs" / "link").symlink_to(precious)
-    os.mkfifo(path / "jobs" / "fifo")
-    (path / "jobs" / "closed").mkdir(mode=0o000)
-    assert sessionrun.load("clean", session_id)["findings"][0]["removed"]
-    assert (precious / "file").read_text() == "mine"
-    assert left(sessionrun) == set()
-
-
 # --- sessions that stay ---
 
 
@@ -569,17 +549,6 @@ def test_a_session_that_went_on_meanwhile_stays(sessionrun: Command, monkeypatch
     monkeypatch.setattr(os, "rename", fail)
     (removal,) = remove_sessions(find_candidates([session]), worktrees=False, dry_run=False)
     assert (removal.removed, removal.why) == (False, "it cannot be removed: Operation not permitted")
-
-
-def test_a_directory_behind_a_link_stays(sessionrun: Command, tmp_path: Path) -> None:
-    session_id = finish(sessionrun)
-    path = sessionrun.directory(session_id)
-    real = tmp_path / path.name
-    path.rename(real)
-    path.symlink_to(real)
-    index.remember(path)
-    assert sessionrun.load("clean", session_id)["findings"][0]["why"] == "it is not a directory of yours"
-    assert (real / "spec.json").exists()
 
 
 def test_a_session_that_cannot_be_read_stays(sessionrun: Command) -> None:

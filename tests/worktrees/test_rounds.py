@@ -183,28 +183,6 @@ def test_a_hard_reset_spares_what_git_ignores_and_what_was_brought(sessionrun: C
         assert ignored[0] == ignored[1], "an agent that our program became is like any other"
 
 
-@pytest.mark.slow
-def test_a_round_whose_time_is_up_is_a_failed_round(sessionrun: Command, project: Project) -> None:
-    """Round 1 hangs, round 2 is told so; its half-done work is taken back, and kept as a patch."""
-    work = by_round("echo half > half.txt; sleep 60", "test ! -e half.txt; cp $SESSIONRUN_FEEDBACK told.txt")
-    plan = [
-        {
-            "id": "a",
-            "prompt": work,
-            "round_timeout": 5,
-            "check": {"commands": "test -e told.txt", "rounds": 2, "reset": "hard"},
-        },
-        {"id": "b", "prompt": "sleep 60", "round_timeout": 0.5},
-    ]
-    tasks = by_id(finish(sessionrun, project, plan))
-    assert (tasks["a"]["outcome"], tasks["a"]["round"]) == ("succeeded", 2)
-    told = project.show(tasks["a"]["commit"], "told.txt").decode()
-    assert told.startswith("Your last round was stopped: no result after 5 s.")
-    assert "+half" in (folder_of(sessionrun, "a") / "a1-r1-work" / "round.patch").read_text()
-    assert (tasks["b"]["outcome"], tasks["b"]["reason_class"]) == ("timed_out", "round_timeout")
-    assert tasks["b"]["reason"] == "round_timeout: not done after 0.5 s"
-
-
 NOT_RUN = {
     "none": ("true", "no-such-program-at-all -q", "exit code 127 (not found) of: no-such-program-at-all -q"),
     "gone": ("true", "./venv/bin/tool", "exit code 127 (not found) of: ./venv/bin/tool"),

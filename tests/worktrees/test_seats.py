@@ -193,19 +193,6 @@ def test_work_that_no_commit_holds_keeps_its_seat(seated: Seated) -> None:
     assert seated.begin("two")[1].name == "w2"
 
 
-@pytest.mark.slow
-def test_two_sessions_have_different_seats_and_each_goes_back_to_a_free_one(seated: Seated) -> None:
-    first, one = seated.begin("t", session="a")
-    second, two = seated.begin("t", session="b")
-    assert (one.name, two.name) == ("w1", "w2")
-    seated.end(first)
-    third, three = seated.begin("u", session="b", seat=2)
-    assert three == one
-    seated.end(second)
-    seated.end(third)
-    assert seated.begin("v", session="a")[1] == one
-
-
 def test_a_seat_whose_directory_was_deleted_is_made_again(seated: Seated) -> None:
     request, path = seated.begin("one")
     seated.end(request)

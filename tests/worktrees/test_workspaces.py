@@ -517,12 +517,26 @@ def test_a_name_that_leads_elsewhere_fills_nothing(nested: Project, name: str) -
     assert {*os.listdir(nested.root)} - {*before} <= {"repo-worktrees", "jobs-1"}
 
 
-def test_a_submodule_whose_commit_is_not_there_stays_empty(nested: Project, sessionrun: Command) -> None:
+@pytest.mark.parametrize("is_partial", [False, True])
+def test_a_submodule_whose_commit_is_not_there_stays_empty(
+    nested: Project, sessionrun: Command, is_partial: bool
+) -> None:
+    """Or not with all its files, as in a partial clone: the checkout of the task must not fail for it."""
     command = Command(nested.top, sessionrun.results)
     words = ("--dry-run", "--worktree", "--agent", "shell", "-p", "true")
     sign = "submodules that the checkout lacks"
     assert sign not in command(*words).stderr
-    shutil.rmtree(nested.top / ".git/modules/my lib/objects")
+    module = Git(nested.top / ".git/modules/my lib")
+    if is_partial:
+        blob = module.line("rev-parse", "HEAD:library.txt")
+        for pack in (module.directory / "objects/pack").glob("*.pack"):
+            content = pack.read_bytes()
+            for part in pack.parent.glob(f"{pack.stem}.*"):
+                part.unlink()
+            module("unpack-objects", "-q", stdin=content)
+        (module.directory / "objects" / blob[:2] / blob[2:]).unlink()
+    else:
+        shutil.rmtree(module.directory / "objects")
     assert f"{sign} are empty: my lib; git submodule update --init, now or" in command(*words).stderr
     assert sign not in command(*words, "--setup", "git submodule update --init").stderr
     request, path = nested.begin_work()
@@ -540,22 +554,6 @@ def test_a_submodule_that_setup_has_filled_with_files_is_not_looked_at(nested: P
     place = release(replace(request, worked=True), nested.folder())
     assert (place.kept, place.rescue, path.exists()) == (None, None, False)
     assert "new" in nested.files("main-task-t")
-
-
-def test_a_submodule_without_all_files_of_its_commit_stays_empty(nested: Project) -> None:
-    """As in a partial clone: the checkout of the task must not fail for it."""
-    module = Git(nested.top / ".git/modules/my lib")
-    blob = module.line("rev-parse", "HEAD:library.txt")
-    for pack in (module.directory / "objects/pack").glob("*.pack"):
-        content = pack.read_bytes()
-        for part in pack.parent.glob(f"{pack.stem}.*"):
-            part.unlink()
-        module("unpack-objects", "-q", stdin=content)
-    (module.directory / "objects" / blob[:2] / blob[2:]).unlink()
-    assert find_empty(nested.repository()) == ["my lib"]
-    request, path = nested.begin_work()
-    assert os.listdir(path / "my lib") == []
-    assert release(request, nested.folder()).kept is None
 
 
 def test_a_submodule_outside_of_a_sparse_checkout_is_not_made(nested: Project) -> None:

@@ -93,33 +93,6 @@ def worktrees(project: Project) -> list[Path]:
     return [Path(line.removeprefix("worktree ")) for line in lines if line.startswith("worktree ")][1:]
 
 
-# --- many at once ---
-
-
-@pytest.mark.slow
-def test_sessions_at_once_lose_nothing(sessionrun: Command, project: Project, own_place: Path) -> None:
-    """Two in one repository and one in another, each of 16 tasks, with all worktrees in one directory."""
-    (own_place / "second").mkdir()
-    other = Project(own_place / "second")
-    dirty(project)
-    before = snapshot(project)
-    script = "git rev-parse --git-common-dir > whose; echo $SESSIONRUN_SESSION/$SESSIONRUN_TASK > self"
-    commits = ("", "; git add -A; git commit -qm work")
-    plan = [{"id": f"t{number}", "prompt": f"{script}{commits[number % 2]}"} for number in range(16)]
-    shared = own_place / "shared"
-    words = ("--worktree", "--worktree-dir", str(shared), "--max-parallel", "16")
-    places = (project, project, other)
-    ids = [start(sessionrun, one, plan, *words) for one in places]
-    for one, session_id in zip(places, ids, strict=True):
-        for task in wait(sessionrun, session_id)["tasks"]:
-            assert (task["outcome"], task["worktree_kept"]) == ("succeeded", None), task["reason"]
-            assert one.run("rev-parse", task["branch"]) == task["commit"]
-            assert one.show(task["commit"], "whose").decode() == f"{one.top}/.git\n"
-            assert one.show(task["commit"], "self").decode() == f"{session_id}/{task['id']}\n"
-    assert snapshot(project) == before
-    assert worktrees(project) == [] and list(shared.iterdir()) == []
-
-
 # --- however a task ends ---
 
 

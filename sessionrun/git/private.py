@@ -9,8 +9,9 @@ the objects, refs and books of worktrees of the real one, but a ``config`` and a
 
 All worktrees of a repository share its settings, and whatever a task writes there would decide what the files of
 other tasks become when they are parked, and which programs run for that.  So the settings go into the spec, and
-our git reads no others (see above).  What a ``.gitattributes`` file says is work, like a ``.gitignore``: each
-worktree has its own.
+our git reads no others (see above).  So it is with the rules of ``info/exclude`` and of the user's file: by them
+a task could make git overlook new files, its own and those of others, which would then go with their worktrees.
+What a ``.gitattributes`` file says is work, like a ``.gitignore``: each worktree has its own.
 """
 
 from __future__ import annotations

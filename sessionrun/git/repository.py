@@ -1,12 +1,4 @@
-"""The repository a session works on: found and checked once, at the launch; and what git ignores in it.
-
-The user's rules of what is ignored are read at the launch, and hold for all worktrees as they were then.
-
-A ``.gitignore`` is work like any other file, and each worktree has its own.  The two other sources,
-``info/exclude`` and the file that ``core.excludesFile`` names, are shared by all worktrees: a task that changed
-them would make git overlook new files, its own and those of other tasks, which would then go with their
-worktrees.  So they are read once, into the spec, and our git has that copy (see `git.private`).
-"""
+"""The repository a session works on: found and checked once, at the launch."""
 
 from __future__ import annotations
 

@@ -232,15 +232,12 @@ def clean_seats(
 
 
 def _clean_seat(fence: Fence, top: Path, admin: Path, free: Free, folder: Path, *, dry_run: bool) -> Leftover:
-    trash = top
-    about = free.session_id, fence.repository.top
+    about, why = (free.session_id, fence.repository.top), "no task has it, and its work is on branches"
+    finding = Leftover("worktree", str(top), True, why, *about, empty=True)
     with nullcontext() if dry_run else registration.register_lock(fence.repository):
-        why = find_user(fence, top, admin, free, folder)
-        if why is None and not dry_run:
-            trash = registration.unregister(fence.repository, top, f"{free.session_id}/")
-    if why is None and not dry_run:
-        gone = _remove(Leftover("trash", str(trash), True, "", *about))
-        if not gone.removed:
-            return gone
-    words = why or "no task has it, and its work is on branches"
-    return Leftover("worktree", str(top), why is None, words, *about, empty=True)
+        in_use = find_user(fence, top, admin, free, folder)
+        if in_use is not None or dry_run:
+            return replace(finding, removed=in_use is None, why=in_use or why)
+        trash = registration.unregister(fence.repository, top, f"{free.session_id}/")
+    gone = _remove(Leftover("trash", str(trash), True, "", *about))
+    return finding if gone.removed else gone

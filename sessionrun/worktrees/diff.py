@@ -62,13 +62,7 @@ def read_changes(session: SessionDir, tasks: Sequence[dict[str, Any]], *, stat: 
 
 def is_unchanged(task: Mapping[str, Any]) -> bool:
     """Whether the task ended where it began: then it has no branch any more."""
-    return task["commit"] is not None and task["commit"] in (task["base_commit"], find_work_base(task))
-
-
-def find_work_base(task: Mapping[str, Any]) -> str | None:
-    """The commit at which the task's work began: behind what its setup left."""
-    base: str | None = task.get("setup_commit") or task["base_commit"]
-    return base
+    return task["commit"] is not None and task["commit"] in (task["base_commit"], task.get("setup_commit"))
 
 
 def patch_path(session: SessionDir, task: dict[str, Any]) -> Path:
@@ -116,7 +110,8 @@ def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes
         raise StoreError(f"{session.status_path} is damaged: it names branches, and the session has no repository")
     shape = ("--stat",) if stat else ("-p", "--binary", "--full-index")
     words = ("--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=none", "-M")
-    argv = ("diff-tree", "-r", *words, *shape, find_work_base(task) or "")
+    base = task.get("setup_commit") or task["base_commit"] or ""  # what its setup left is no work
+    argv = ("diff-tree", "-r", *words, *shape, base)
     with open_fence(repository) as fence:
         if task["worktree"] and os.path.isdir(task["worktree"]):
             git, tree = _write_worktree(session, task, () if own is None else own.links, fence)

@@ -37,7 +37,8 @@ def find_repositories(site: Site, gitlinks: Sequence[str]) -> Iterator[str]:
         if (top / name / ".git").is_dir() and _find_git_dir(top / name, modules) is None:
             yield f"{name}/ is a repository of its own"
         elif os.path.lexists(top / name / ".git"):
-            yield from _find_changes(site, site.git, name, modules)
+            if (problem := _find_change(site, site.git, name, modules)) is not None:
+                yield problem
         elif _has_files(site, name):
             yield f"{name}/ is the place of a submodule, and no commit can hold the files in it"
     for module in list_modules(site.git.git_dir):
@@ -45,39 +46,34 @@ def find_repositories(site: Site, gitlinks: Sequence[str]) -> Iterator[str]:
             yield f"submodule {module.relative_to(modules)} has commits of its own"
 
 
-def _find_changes(site: Site, outer: Git, name: str, modules: Path) -> Iterator[str]:
-    """A line if a submodule has another commit checked out, or changes, also for submodules inside of it."""
+def _find_change(site: Site, outer: Git, name: str, modules: Path) -> str | None:
+    """A line if a submodule, or one inside of it, has another commit checked out, or changes; else None."""
     changed = f"submodule {name} has changes of its own"
     wanted = outer.line("ls-files", "--stage", "-z", "--", f":(literal){name}").split(" ")[1:2]
     git_dir = _find_git_dir(outer.directory / name, modules)
     if git_dir is None:
-        yield changed
-        return
+        return changed
     if not git_dir.is_relative_to(modules) and _has_own_commits(site, git_dir):
-        yield f"submodule {name} has commits of its own"
-        return
+        return f"submodule {name} has commits of its own"
     try:
         with _open_repository(site, git_dir, outer.directory / name) as git:
             changes = git("status", "--porcelain", "-z", "--untracked-files=normal", "--ignore-submodules=all")
             if changes or [git.commit_of("HEAD")] != wanted:
-                yield changed
-                return
+                return changed
             inner = [entry.partition("\t") for entry in git.names("ls-files", "-v", "--stage", "-z")]
             hidden = [path for tag, _, path in inner if tag[0].islower() or tag[0] == "S"]
             if any(os.path.lexists(git.directory / path) for path in hidden):  # git overlooks changes in these
-                yield changed
-                return
-            for tag, _, path in inner:
-                about = tag[2:]
-                if not about.startswith("160000"):
-                    continue
+                return changed
+            for path in (path for tag, _, path in inner if tag[2:].startswith("160000")):
                 place = git.directory / path
                 if os.path.lexists(place / ".git"):
-                    yield from (f"{problem} (in {name})" for problem in _find_changes(site, git, path, modules))
+                    if (problem := _find_change(site, git, path, modules)) is not None:
+                        return f"{problem} (in {name})"
                 elif os.path.lexists(place) and (not is_folder(place) or os.listdir(place)):
-                    yield changed
+                    return changed
     except (GitError, OSError):
-        yield changed  # it cannot be read, so nothing shows that it is empty
+        return changed  # it cannot be read, so nothing shows that it is empty
+    return None
 
 
 def _has_files(site: Site, name: str) -> bool:

@@ -125,8 +125,11 @@ def _release_gone(fence: Fence, request: WorkspaceRequest, folder: Path) -> Plac
     """Release a worktree that is gone: the task deleted it, or an earlier start of this job removed it."""
     place, main = request.place, fence.main()
     assert place is not None and place.worktree is not None
-    path = Path(place.worktree)
-    remark = _remark_on_loss(request, path)
+    path, remark = Path(place.worktree), None
+    # it is lost if git still lists it, and we did not remove it
+    is_there = os.path.lexists(path) or registration.trash_path(path, request.owner).exists()
+    if not is_there and registration.find_lost_admins(request.repository, path, request.owner):
+        remark = "its worktree was gone before it ended: what was not committed there is on no branch"
     if request.walls is not None:
         from sessionrun.worktrees.own import publish_gone
 
@@ -146,14 +149,6 @@ def _release_gone(fence: Fence, request: WorkspaceRequest, folder: Path) -> Plac
         released = replace(_describe(main, place, parked, request), branch=branch, remark=remark)
     remark = "; ".join(filter(None, (released.remark, drop_made(request, _find_first(request, folder)))))
     return _remove(request, path, replace(released, remark=remark or None))
-
-
-def _remark_on_loss(request: WorkspaceRequest, path: Path) -> str | None:
-    """A remark if the worktree is gone, git still lists it, and we did not remove it."""
-    is_lost = registration.find_lost_admins(request.repository, path, request.owner)
-    if not is_lost or os.path.lexists(path) or registration.trash_path(path, request.owner).exists():
-        return None
-    return "its worktree was gone before it ended: what was not committed there is on no branch"
 
 
 def park_work(request: WorkspaceRequest, folder: Path) -> Place:

@@ -258,19 +258,6 @@ def test_one_process_builds_and_the_others_wait(shop: Shop) -> None:
 
 
 @pytest.mark.slow
-def test_fallbacks_are_tried_in_order_and_recorded(shop: Shop) -> None:
-    for file in shop.wheels.iterdir():
-        file.rename(file.with_name(file.name.replace("pytest", "other")))
-    (shop.project / "requirements.txt").write_text("other\n")
-    report = shop.make("one")
-    tried = [step.name for step in report.made.steps[3:]]
-    assert tried == ["venv", "editable with [test]", "editable and pytest", "requirement files"]
-    assert report.problem is not None
-    assert report.problem.startswith("requirement files: exit code 1: cause: Because pytest was not found")
-    assert not [path for path in shop.cache.iterdir() if not path.name.endswith(".lock")]
-
-
-@pytest.mark.slow
 def test_an_environment_without_pytest_says_so(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     (shop.wheels / "pytest-1.0-py3-none-any.whl").unlink()
     make_other = shop.project / "pyproject.toml"

@@ -259,26 +259,6 @@ def test_the_file_of_the_task_is_no_work(seated: Seated, how: str) -> None:
     assert (seated.begin("two")[1] / TASK_FILE).read_text() == "do two\n"
 
 
-@pytest.mark.slow
-def test_a_submodule_of_the_task_before_is_no_work_of_the_next(seated: Seated) -> None:
-    allow = ("-c", "protocol.file.allow=always")
-    commits = "; ".join(f"git commit -q --allow-empty -m {name}" for name in ("one", "two"))
-    seated.shell(f"git init -q -b main other; cd other; {commits}", seated.root)
-    seated.run(*allow, "submodule", "add", "-q", str(seated.root / "other"), "lib")
-    seated.run("commit", "-q", "-m", "lib")
-    request, path = seated.begin("one")
-    seated.run(*allow, "submodule", "update", "-q", "--init", cwd=path)
-    done = seated.end(request)
-    assert (done.kept, (path / "lib" / ".git").exists()) == (None, True)
-    seated.run("checkout", "-q", "HEAD~", cwd=seated.top / "lib")
-    seated.run("commit", "-q", "-a", "-m", "older")
-    again, same = seated.begin("two")
-    assert (same, os.listdir(path / "lib")) == (path, [".git"])
-    assert seated.run("log", "-1", "--format=%s", cwd=path / "lib") == "one"
-    done = seated.end(again)
-    assert (done.kept, done.changed, done.branch) == (None, False, None)
-
-
 BY_ITS_TASK = (
     "rm -rf {0}",
     "mv {0} {0}-moved",

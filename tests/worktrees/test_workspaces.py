@@ -587,6 +587,17 @@ def test_a_seat_deletes_nothing_behind_a_link_that_the_task_before_has_left(nest
     assert (victim / "file").exists() and (again / "my lib/library.txt").exists()
 
 
+def test_a_submodule_of_the_task_before_is_no_work_of_the_next(nested: Project) -> None:
+    seats = Seats(str(nested.root / "seats"))
+    place, path = nested.cycle(lambda path: None, seats=seats, seat=1)
+    assert place.kept is None
+    nested.shell("git -C 'my lib' commit -q --allow-empty -m two; git commit -qam newer", nested.top)
+    request, again = nested.begin_work("u", seats=seats, seat=1)
+    assert (again, nested.run("log", "-1", "--format=%s", cwd=path / "my lib")) == (path, "two")
+    place = release(request, nested.folder())
+    assert (place.kept, place.changed, place.branch) == (None, False, None)
+
+
 def test_a_path_into_the_repository_is_none_of_a_submodule(nested: Project) -> None:
     (nested.top / ".gitmodules").write_text('[submodule "my lib"]\n\tpath = .git\n\turl = x\n')
     git = Git(nested.top)

@@ -26,7 +26,7 @@ from sessionrun.session.history import begin
 from sessionrun.worktrees.bases import find_base, merge_ends
 from sessionrun.worktrees.clean import clean_claimed
 from sessionrun.worktrees.release import release, settle
-from sessionrun.worktrees.request import NeedsConflict, WorkspaceRequest, load_claim
+from sessionrun.worktrees.request import NeedsConflict, WorkspaceRequest
 from sessionrun.worktrees.worktree import check_earlier, prepare
 
 __all__ = ["finished", "project", "repo", "stage"]
@@ -281,195 +281,138 @@ def test_a_merge_of_needs_alone_is_nothing(repo: Repo) -> None:
 BRANCH = "main-task-t"
 
 
-class Again(Repo):
-    """A task of a repository that has worked once, and works again; `place` is where it is."""
-
-    def begin(self, work: Callable[[Path], object], keep: KeepPolicy = "never") -> Place:
-        """The first attempt."""
-        self.keep, self.attempt, self.place = keep, 1, Place()
-        self.start()
-        work(self.path)
-        return self.end()
-
-    @property
-    def path(self) -> Path:
-        assert self.place.worktree is not None
-        return Path(self.place.worktree)
-
-    def request(self, **changes: object) -> WorkspaceRequest:
-        patch = str(self.root / "jobs" / "t" / f"a{self.attempt}-diff.patch")
-        request = WorkspaceRequest(self.repository(self.keep), "s1", "t", "do it", patch=patch)
-        return replace(request, **changes)  # type: ignore[arg-type]
-
-    def folder_of(self, phase: str) -> Path:
-        folder = self.root / "jobs" / "t" / f"a{self.attempt}-r1-{phase}"
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
-
-    def start(self, **changes: object) -> Place:
-        self.place = prepare(self.request(**changes), self.folder_of("prepare"))
-        return self.place
-
-    def go_on(self) -> Place:
-        """PREPARE of the next attempt."""
-        self.attempt += 1
-        return self.start(earlier=self.place)
-
-    def end(self) -> Place:
-        self.place = release(self.request(place=self.place, succeeded=True), self.folder_of("release"))
-        return self.place
-
-    def commit(self, name: str, cwd: Path | None = None) -> None:
-        (cwd or self.top).joinpath(name).write_text(f"{name}\n")
-        self.run("add", name, cwd=cwd)
-        self.run("commit", "-q", "-m", name, cwd=cwd)
-
-
-@pytest.fixture
-def again(own_place: Path) -> Again:
-    return Again(own_place)
-
-
 def write(name: str) -> Callable[[Path], object]:
     return lambda path: (path / name).write_text(f"{name}\n")
 
 
-def test_the_work_goes_on_on_the_same_branch_in_the_same_directory(again: Again) -> None:
-    first = again.begin(write("one"))
-    where = again.root / "repo-worktrees" / BRANCH
+def add(name: str) -> str:
+    """What commits a file."""
+    return f"echo {name} > {name}; git add {name}; git commit -qm {name}"
+
+
+def check(repo: Repo, earlier: Place) -> None:
+    """Check, without a change, that an attempt can go on."""
+    check_earlier(WorkspaceRequest(repo.repository(), "s1", "t", "do it", earlier=earlier))
+
+
+def test_the_work_goes_on_on_the_same_branch_in_the_same_directory(repo: Repo) -> None:
+    first, where = repo.cycle(write("one"))
     assert not where.exists() and first.commit is not None
-    place = again.go_on()
+    request, place = repo.prepare(earlier=first)
     assert (place.branch, place.worktree, place.base_commit) == (BRANCH, str(where), first.base_commit)
     assert (place.taken_up, place.commit) == (first.commit, None)
     assert (where / "one").read_text() == "one\n"
-    again.commit("two", where)
-    write("three")(where)
-    ended = again.end()
+    repo.shell(f"{add('two')}; echo three > three", where)
+    ended = release(replace(request, place=place), repo.folder())
     assert ended.diff_stat == {"files": 3, "insertions": 3, "deletions": 0}, "all that the task did"
-    assert again.run("log", "-2", "--format=%s", BRANCH).split("\n") == ["Work of task t", "two"]
-    assert again.run("rev-parse", f"{BRANCH}~2") == first.commit
-    assert again.run("for-each-ref", "--format=%(refname:short)", "refs/heads").split() == ["main", BRANCH]
+    assert repo.run("log", "-2", "--format=%s", BRANCH).split("\n") == ["Work of task t", "two"]
+    assert repo.run("rev-parse", f"{BRANCH}~2") == first.commit
+    assert repo.run("for-each-ref", "--format=%(refname:short)", "refs/heads").split() == ["main", BRANCH]
 
 
-def test_commits_of_a_person_are_taken_along(again: Again) -> None:
-    again.begin(write("one"))
-    again.run("switch", "-q", BRANCH)
-    again.commit("mine")
-    with pytest.raises(SessionrunError, match=f"branch {BRANCH} is checked out in {again.top}: check out another"):
-        again.go_on()
-    again.run("switch", "-q", "main")
-    place = again.go_on()
-    assert place.taken_up == again.run("rev-parse", BRANCH) and (again.path / "mine").exists()
+def test_commits_of_a_person_are_taken_along(repo: Repo) -> None:
+    first, path = repo.cycle(write("one"))
+    repo.shell(f"git switch -q {BRANCH}; {add('mine')}", repo.top)
+    with pytest.raises(SessionrunError, match=f"branch {BRANCH} is checked out in {repo.top}: check out another"):
+        repo.prepare(earlier=first)
+    repo.run("switch", "-q", "main")
+    _, place = repo.prepare(earlier=first)
+    assert place.taken_up == repo.run("rev-parse", BRANCH) and (path / "mine").exists()
 
 
-def test_a_branch_that_lost_the_work_is_refused(again: Again) -> None:
-    place = again.begin(write("one"))
-    again.run("branch", "-f", BRANCH, "main")
-    before = again.run("for-each-ref")
-    with pytest.raises(SessionrunError) as raised:
-        again.go_on()
-    commit = (place.commit or "")[:12]
+def test_a_branch_that_lost_the_work_is_refused(repo: Repo) -> None:
+    place, path = repo.cycle(write("one"))
+    repo.run("branch", "-f", BRANCH, "main")
+    before, commit = repo.run("for-each-ref"), (place.commit or "")[:12]
     wanted = f"branch {BRANCH} does not hold {commit}, where its work is: merge {commit} into it"
-    assert str(raised.value) == wanted
+    with pytest.raises(SessionrunError, match=f"^{wanted}$"):
+        repo.prepare(earlier=place)
     with pytest.raises(SessionrunError, match="does not hold"):
-        check_earlier(again.request(earlier=place))
-    assert again.run("for-each-ref") == before and not (again.root / "repo-worktrees" / BRANCH).exists()
+        check(repo, place)
+    assert repo.run("for-each-ref") == before and not path.exists()
 
 
-def test_a_branch_that_a_person_made_again_is_its_own_and_nothing_goes_on_without_the_work(again: Again) -> None:
-    place = again.begin(write("one"))
-    again.run("branch", "-q", "-D", BRANCH)
-    again.run("branch", "-q", BRANCH, str(place.commit))
-    assert again.go_on().taken_up == place.commit
-    again.run("worktree", "remove", str(again.path))
-    again.run("branch", "-q", "-D", BRANCH)
-    again.run("reflog", "expire", "--expire=now", "--all")
-    again.run("gc", "-q", "--prune=now")
+def test_a_branch_that_a_person_made_again_is_its_own_and_nothing_goes_on_without_the_work(repo: Repo) -> None:
+    place, path = repo.cycle(write("one"))
+    repo.shell(f"git branch -q -D {BRANCH}; git branch -q {BRANCH} {place.commit}", repo.top)
+    assert repo.prepare(earlier=place)[1].taken_up == place.commit
+    lose = f"git branch -q -D {BRANCH}; git reflog expire --expire=now --all; git gc -q --prune=now"
+    repo.shell(f"git worktree remove {path}; {lose}", repo.top)
     with pytest.raises(SessionrunError, match=f"nothing holds its work any more: branch {BRANCH} or its commit"):
-        check_earlier(again.request(earlier=place))
+        check(repo, place)
 
 
 @pytest.mark.slow
-def test_a_worktree_that_was_kept_is_used_again_with_all_that_lies_in_it(again: Again) -> None:
-    first = again.begin(lambda path: (write("one")(path), write("x.log")(path)), keep="always")
-    write("edit")(again.path)
-    place = again.go_on()
-    assert (place.worktree, place.base_commit) == (first.worktree, first.base_commit)
-    assert again.run("show", f"{BRANCH}:edit") == "edit" and place.taken_up == again.run("rev-parse", BRANCH)
-    assert again.run("status", "--porcelain", cwd=again.path) == ""
-    assert (again.path / "x.log").exists(), "what git ignores is there as well"
-    claim = load_claim(again.folder_of("prepare"))
-    assert claim is not None and claim.reused
-    again.keep = "never"
-    write("two")(again.path)
-    ended = again.end()
+def test_a_worktree_that_was_kept_is_used_again_with_all_that_lies_in_it(repo: Repo) -> None:
+    first, path = repo.cycle(lambda path: (write("one")(path), write("x.log")(path)), keep="always")
+    write("edit")(path)
+    request, place = repo.prepare(earlier=first)
+    assert (place.worktree, place.base_commit) == (str(path), first.base_commit)
+    assert repo.run("show", f"{BRANCH}:edit") == "edit" and place.taken_up == repo.run("rev-parse", BRANCH)
+    assert repo.run("status", "--porcelain", cwd=path) == ""
+    assert (path / "x.log").exists(), "what git ignores is there as well"
+    assert repo.claim(replace(request, place=place)).claim.reused
+    write("two")(path)
+    ended = release(replace(request, place=place), repo.folder())
     assert ended.worktree is None and ended.diff_stat == {"files": 3, "insertions": 3, "deletions": 0}
 
 
 @pytest.mark.parametrize("keep", ["never", *slow("always")])
 def test_a_prepare_that_is_done_again_goes_on_with_its_worktree_and_what_was_kept_in_it(
-    again: Again, keep: KeepPolicy
+    repo: Repo, keep: KeepPolicy
 ) -> None:
-    again.place = replace(again.begin(write("one"), keep=keep), start=Start("main", "a" * 40))
-    earlier = again.place
-    first, is_kept = again.go_on(), keep == "always"
+    before, path = repo.cycle(write("one"), keep=keep)
+    earlier, is_kept = replace(before, start=Start("main", "a" * 40)), keep == "always"
+    request, first = repo.prepare(earlier=earlier, keep=keep)
     assert first.start == earlier.start, "where the ref of a mirror was"
     if is_kept:
-        write("new")(again.path)  # as if it had been written in between
-    folder = again.folder_of("prepare").with_name("a2-r1-prepare-s2")
-    folder.mkdir()
-    for place in (again.start(earlier=earlier), prepare(again.request(earlier=earlier), folder)):
+        write("new")(path)  # as if it had been written in between
+    folder = repo.root / f"jobs-{repo._jobs}" / "a1-1-prepare"
+    another = folder.with_name("a1-1-prepare-s2")
+    another.mkdir()
+    for place in (prepare(request, folder), prepare(request, another)):
         assert place == (replace(first, taken_up=place.taken_up) if is_kept else first)
-        assert (again.path / "one").exists() and (again.path / "new").exists() is is_kept
-    release(again.request(place=again.place), again.folder_of("release"))
-    assert (again.path / "new").exists() is is_kept
+        assert (path / "one").exists() and (path / "new").exists() is is_kept
+    release(replace(request, place=place), repo.folder())
+    assert (path / "new").exists() is is_kept
 
 
 def test_a_kept_worktree_that_is_on_another_branch_is_refused_and_one_that_was_deleted_is_made_again(
-    again: Again,
+    repo: Repo,
 ) -> None:
-    again.begin(write("one"), keep="always")
-    again.run("switch", "-q", "-c", "else", cwd=again.path)
-    with pytest.raises(SessionrunError, match=f"{again.path} is not on {BRANCH} any more"):
-        again.go_on()
-    assert (again.path / "one").exists()
-    path = again.path
+    first, path = repo.cycle(write("one"), keep="always")
+    repo.run("switch", "-q", "-c", "else", cwd=path)
+    with pytest.raises(SessionrunError, match=f"{path} is not on {BRANCH} any more"):
+        repo.prepare(earlier=first)
+    assert (path / "one").exists()
     shutil.rmtree(path)
-    place = again.go_on()
+    _, place = repo.prepare(earlier=first)
     assert (place.worktree, (path / "one").read_text()) == (str(path), "one\n")
-    assert len(again.run("worktree", "list").split("\n")) == 2
+    assert len(repo.run("worktree", "list").split("\n")) == 2
 
 
-def test_work_on_a_rescue_branch_has_to_be_merged_first(again: Again) -> None:
-    def leave(path: Path) -> None:
-        again.run("switch", "-q", "--detach", cwd=path)
-        again.commit("astray", path)
-
-    place = again.begin(leave)
-    assert place.rescue == f"{BRANCH}-rescue" and place.worktree is not None
-    shutil.rmtree(place.worktree)
+def test_work_on_a_rescue_branch_has_to_be_merged_first(repo: Repo) -> None:
+    place, path = repo.cycle(lambda path: repo.shell(f"git switch -q --detach; {add('astray')}", path))
+    assert (place.rescue, place.worktree) == (f"{BRANCH}-rescue", str(path))
+    shutil.rmtree(path)
     with pytest.raises(SessionrunError, match=f"merge {BRANCH}-rescue into it"):
-        check_earlier(again.request(earlier=place))
-    again.run("worktree", "prune")
-    again.run("branch", "-f", BRANCH, f"{BRANCH}-rescue")
-    assert again.go_on().taken_up == place.commit
+        check(repo, place)
+    repo.shell(f"git worktree prune; git branch -f {BRANCH} {BRANCH}-rescue", repo.top)
+    assert repo.prepare(earlier=place)[1].taken_up == place.commit
 
 
 @pytest.mark.slow
-def test_what_a_setup_leaves_in_a_further_attempt_moves_only_where_it_began(again: Again) -> None:
-    again.begin(lambda path: None)
-    again.attempt, again.place = 1, Place()
-    again.start()
-    write("lock")(again.path)
-    again.place = settle(again.request(place=again.place), again.folder_of("setup"))
-    setup = again.place.setup_commit
-    write("one")(again.path)
-    first = again.end()
-    place = again.go_on()
-    assert (place.setup_commit, place.taken_up) == (setup, first.commit)
-    write("lock2")(again.path)
-    settled = settle(again.request(place=place), again.folder_of("setup"))
-    assert settled.setup_commit == setup and settled.taken_up == again.run("rev-parse", BRANCH)
-    assert settled.taken_up != first.commit
-    again.place = settled
-    assert again.end().diff_stat == {"files": 2, "insertions": 2, "deletions": 0}
+def test_what_a_setup_leaves_in_a_further_attempt_moves_only_where_it_began(repo: Repo) -> None:
+    request, path = repo.begin_work()
+    write("lock")(path)
+    settled = settle(request, repo.folder())
+    write("one")(path)
+    first = release(replace(request, place=settled), repo.folder())
+    request, place = repo.prepare(earlier=first)
+    assert (place.setup_commit, place.taken_up) == (settled.setup_commit, first.commit)
+    write("lock2")(path)
+    again = settle(replace(request, place=place), repo.folder())
+    assert (again.setup_commit, again.taken_up) == (settled.setup_commit, repo.run("rev-parse", BRANCH))
+    assert again.taken_up != first.commit
+    ended = release(replace(request, place=again), repo.folder())
+    assert ended.diff_stat == {"files": 2, "insertions": 2, "deletions": 0}

@@ -21,7 +21,7 @@ from sessionrun.client.reading.comparison import rank_attempts
 from sessionrun.git.private import open_fence
 from sessionrun.landing import gates
 from sessionrun.landing.phases import enclose_gates
-from sessionrun.landing.queue import find_green_prefix, forecast
+from sessionrun.landing.queue import forecast
 from sessionrun.landing.records import Entry, Gates, Report
 from sessionrun.landing.target import Slot
 from sessionrun.landing.turn import land
@@ -378,21 +378,6 @@ def test_what_setup_left_does_not_land(yard: Yard) -> None:
     again = yard.land()
     assert yard.statuses(again) == yard.statuses(report), "what landed is known without any record"
     assert again.old == again.new
-
-
-# --- choosing, without git ---
-
-
-@pytest.mark.parametrize("culprits", [set(), {1}, {5}, {8}, {3, 4}, {1, 8}, set(range(1, 9))])
-def test_the_longest_green_prefix_is_found(culprits: set[int]) -> None:
-    asked: list[int] = []
-
-    def passes(count: int) -> bool:
-        asked.append(count)
-        return not any(number <= count for number in culprits)
-
-    assert find_green_prefix(8, passes) == min(culprits, default=9) - 1
-    assert len(asked) <= 4 and len(set(asked)) == len(asked)
 
 
 # --- one of several attempts at a task ---

@@ -370,16 +370,3 @@ def test_attributes_in_the_checkout_decide_nothing(yard: Yard) -> None:
     yard.add("one", {"a.txt": "mine\n"})
     report = yard.land(target="refs/heads/side")
     assert yard.statuses(report) == {"one": "bounced"}
-
-
-@pytest.mark.slow
-def test_what_waits_survives_a_collection_of_garbage(yard: Yard) -> None:
-    """Its branch was deleted while a hold kept it waiting: the pin holds it."""
-    yard.add("one", {"a.txt": "landed\n"})
-    (yard.top / "a.txt").write_text("mine\n")
-    assert yard.statuses(yard.land()) == {"one": "held"}
-    yard.git("branch", "-q", "-D", "main-task-one")
-    yard.git("reflog", "expire", "--all", "--expire=now")
-    yard.git("gc", "-q", "--prune=now")
-    yard.git("checkout", "-q", "a.txt")
-    assert yard.statuses(yard.land()) == {"one": "landed"}

@@ -228,7 +228,7 @@ def _find_libraries() -> str:
 
 @contextmanager
 def make_walled(*, other: bool) -> Iterator[Walled]:
-    """A place of a user; skips the test where there is no such user."""
+    """A place of a user, with a repository; skips the test where there is no such user."""
     need_walls()
     if other and os.geteuid() != 0:
         pytest.skip("only root can be another user as well")
@@ -254,6 +254,7 @@ def make_walled(*, other: bool) -> Iterator[Walled]:
             "SESSIONRUN_RESULTS_DIR": str(root / "results"),
         }
         site.write("home/.gitconfig", "[user]\n\tname = Ann\n\temail = ann@example.org\n")
+        site.make_repository()
         yield site
     finally:
         kill_sessions(site.results)
@@ -262,7 +263,6 @@ def make_walled(*, other: bool) -> Iterator[Walled]:
 
 @pytest.fixture
 def site(own_place: Path) -> Iterator[Walled]:
-    """A place of whoever runs the tests, with a repository."""
+    """A place of whoever runs the tests."""
     with make_walled(other=False) as made:
-        made.make_repository()
         yield made

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -20,7 +19,6 @@ from sessionrun.checks.testing import (
     find_parts,
     find_set_up,
     list_files,
-    runs_doctests,
 )
 from sessionrun.git.git import Git, GitError
 from sessionrun.git.merging import apply_to_tree, commit_repeatably
@@ -70,18 +68,13 @@ def cross(git: Git, place: Place, rules: Rules, folder: Path) -> tuple[dict[Stat
     index = git.with_index(folder / "cross-index")
     base, result = _list_sides(git, place, folder)
     tests, set_up = _find_tests(rules.test_files, {*base, *result})
-
-    def read(name: str) -> str:
-        return _read(git, base[name])
-
-    more = find_set_up(rules, base, result.keys() - base.keys(), read)
+    more = find_set_up(rules, base, result.keys() - base.keys(), lambda name: _read(git, base[name]))
     own = compile_patterns(rules.own) if rules.own else None
     of_tests = {name for name in tests | set_up | more if own is None or not own.match(name)}
     set_up = (set_up | more) & of_tests
-    exchange = partial(_exchange, git, of_tests=of_tests, own=own, doctests=runs_doctests(rules, base, read))
-    old = exchange(result, base)
+    old = _exchange(git, result, base, of_tests, own)
     kept = {**old, **{name: result[name] for name in of_tests - set_up - base.keys()}}
-    new = exchange(base, result)
+    new = _exchange(git, base, result, of_tests, own)
     changed = {name for name in {*old, *result} if old.get(name) != result.get(name)}
     trees: dict[State, _Files] = {
         "result": result,
@@ -160,8 +153,6 @@ def _exchange(
     other: _Files,
     of_tests: Iterable[str],
     own: re.Pattern[str] | None = None,
-    *,
-    doctests: bool = False,
 ) -> dict[str, _File]:
     """The files, but tests and test set-up as `other` has them; those that match `own` keep their parts."""
     mixed = dict(files)
@@ -172,7 +163,7 @@ def _exchange(
     for name in list(mixed):
         if mixed[name] == other.get(name) or (own and own.match(name)):
             continue
-        exchange = find_parts(name, doctests=doctests)
+        exchange = find_parts(name)
         if exchange is not None:
             mixed[name] = _exchange_parts(git, exchange, mixed[name], other.get(name))
     # a file of the one may be a directory of the other: what is in the way of a test goes

@@ -6,7 +6,7 @@ A forecast of it changes nothing, and no gate runs: new objects go to a director
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -292,17 +292,3 @@ def build_chain(git: Git, room: MergeRoom, old: str, batch: Sequence[Entry], tip
 def _word_merge(entry: Entry) -> str:
     subject = f"Merge task {entry.task}: {entry.title}" if entry.title else f"Merge task {entry.task}"
     return "\n".join([subject, "", *entry.trailers, ""] if entry.trailers else [subject, ""])
-
-
-def find_green_prefix(count: int, passes: Callable[[int], bool]) -> int:
-    """How many of the first `count` entries, at least 1, pass together; the next one does not."""
-    if passes(count):
-        return count
-    good, bad = 0, count
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        if passes(middle):
-            good = middle
-        else:
-            bad = middle
-    return good

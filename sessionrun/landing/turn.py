@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
@@ -21,7 +22,7 @@ from sessionrun.git.merging import open_merge_room
 from sessionrun.git.private import Fence, open_fence
 from sessionrun.landing.gates import WORK, GateRoom, open_gates
 from sessionrun.landing.moving import follow_late, look_after, move, name_left, recover
-from sessionrun.landing.queue import Chain, Queue, build_chain, find_green_prefix
+from sessionrun.landing.queue import Chain, Queue, build_chain
 from sessionrun.landing.records import (
     GIT_LIMIT_S,
     Entry,
@@ -166,7 +167,8 @@ class Turn:
             # where the target itself is at fault, no search finds a culprit, and no mend helps
             if not is_green and (count > 1 or could_not_run) and self._hold_if_red(chain):
                 return
-            green = find_green_prefix(count, lambda some: self._passes(chain, some))
+            if not is_green:
+                green = bisect_left(range(1, count), True, key=lambda some: not self._passes(chain, some))
         if green and not self._land(chain, green):
             return
         if green < count:

@@ -14,12 +14,14 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from sessionrun.agents.programs import EVERYTHING, PROGRAMS, Program, find_state_folder, list_places
 from sessionrun.model.asked import Policy, Sandbox
 from sessionrun.model.errors import SessionrunError
+from sessionrun.store.files import read_regular
 from sessionrun.store.programs import leave_task
 from sessionrun.walls.argv import Walls
 from sessionrun.walls.policy import SECRET_FILES, SECRET_FOLDERS, SECRET_VARIABLES, SYSTEM_SECRETS
@@ -297,7 +299,9 @@ def _find_servers(state: Program, env: Mapping[str, str], words: Iterable[str]) 
     files = [path for name, path in list_settings(*main) if name.endswith(_SETTINGS)]
     files += [path for folder in others for _, path in list_settings(*folder)]
     for path in (*files, *(os.path.join(home, name) for name in state.files)):
-        yield from _find_settings(_read_settings(path))
+        with suppress(OSError):
+            content = read_regular(os.path.realpath(path), _MAX_SETTINGS)
+            yield from _find_settings(content.decode("utf-8", "replace"))
 
 
 def _find_settings(text: str) -> Iterator[Rule]:
@@ -314,13 +318,3 @@ def _parse_server(address: str) -> Iterator[Rule]:
     place = split_authority(found[2] + (f":{found[3]}" if found[3] else ""), usual)
     if place is not None:
         yield make_rule(place[0], (place[1],), private=True)
-
-
-def _read_settings(path: str) -> str:
-    if not os.path.isfile(path):
-        return ""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.read(_MAX_SETTINGS)
-    except OSError:
-        return ""

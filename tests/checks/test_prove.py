@@ -220,17 +220,6 @@ def test_parts_of_files_that_are_tests_or_test_set_up(name: str, work: str, base
     assert exchange(name, work, work) == work
 
 
-def test_examples_are_tests_if_doctest_is_used() -> None:
-    text = 'def f():\n    """The sum.\n\n    >>> f()\n    %d\n    """\n    return %d\n'
-    exchange = find_parts("shop/a.py", doctests=True)
-    assert exchange is not None and find_parts("shop/a.py") is None
-    assert exchange(text % (30, 30), text % (27, 30)) == text % (27, 30)
-    read = {"pytest.ini": "addopts = --doctest-modules"}
-    assert testing.runs_doctests(Rules(), read, read.__getitem__)
-    assert testing.runs_doctests(Rules(commands=("python -m doctest a.py",)), (), str)
-    assert not testing.runs_doctests(Rules(commands=("pytest",)), {"Makefile": ""}, str)
-
-
 def test_keys_of_a_package() -> None:
     mixed = exchange("a/package.json", NODE % ("2", "true"), NODE % ("1", "vitest"))
     assert json.loads(mixed) == json.loads(NODE % ("2", "vitest"))
@@ -555,18 +544,13 @@ TASKS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture
-def ended(finished: Finished) -> Project:
-    """All of TASKS have ended, in `sessions[0]`."""
-    return finished([{"prove": True, **task} for task in TASKS], make=make_repository)
-
-
 def verdicts(view: dict[str, Any]) -> dict[str, tuple[str, str | None]]:
     return {task["id"]: (task["outcome"], task["proof"]) for task in view["tasks"]}
 
 
-def test_what_is_proved_and_what_is_not(ended: Project) -> None:
+def test_what_is_proved_and_what_is_not_and_why(finished: Finished) -> None:
     """Each task's own checkout passes the check; only a clean room tells them apart."""
+    ended = finished([{"prove": True, **task} for task in TASKS], make=make_repository)
     session = ended.sessions[0]
     view = ended.status(session)
     assert verdicts(view) == {
@@ -594,6 +578,18 @@ def test_what_is_proved_and_what_is_not(ended: Project) -> None:
     assert count.count("bad") == 4, "for each task once, and once more because it failed"
     done = ended("doctor", session)
     assert done.returncode == 0, done.stdout
+    tasks = {task["id"]: task for task in view["tasks"]}
+    assert tasks["red"]["reason_class"] == "not_red"
+    assert tasks["weakens"]["reason"].startswith("weakened: with the tests and test set-up of the base")
+    assert tasks["weakens"]["branch"], "its work is kept for all that"
+    assert "not done after 1 s" in tasks["endless"]["reason"], "its time is that of the check"
+    assert tasks["loose"]["reason_class"] == "not_parked", "no commit can hold it"
+    assert "HEAD is on no branch" in tasks["loose"]["reason"]
+    assert tasks["second"]["round"] == 2
+    seen = ended.git("show", f"{tasks['second']['commit']}:seen")
+    assert "on the base and the work: fails: exit code 1" in seen, "the agent was told"
+    for verb in ("status", "explain", "results"):
+        assert re.search(r"\n *proof: proved\n", ended(verb, session, "a").stdout), verb
 
 
 @pytest.mark.slow
@@ -608,22 +604,6 @@ def test_setup_runs_in_each_room_and_is_no_work(project: Project) -> None:
     view = project.status(project.finish(plan))
     assert verdicts(view) == {"set-up": ("succeeded", "proved"), "tampers": ("failed", "unproved")}
     assert "does not apply without what setup left" in view["tasks"][1]["reason"]
-
-
-def test_each_verdict_says_why(ended: Project) -> None:
-    session = ended.sessions[0]
-    tasks = {task["id"]: task for task in ended.status(session)["tasks"]}
-    assert tasks["red"]["reason_class"] == "not_red"
-    assert tasks["weakens"]["reason"].startswith("weakened: with the tests and test set-up of the base")
-    assert tasks["weakens"]["branch"], "its work is kept for all that"
-    assert "not done after 1 s" in tasks["endless"]["reason"], "its time is that of the check"
-    assert tasks["loose"]["reason_class"] == "not_parked", "no commit can hold it"
-    assert "HEAD is on no branch" in tasks["loose"]["reason"]
-    assert tasks["second"]["round"] == 2
-    seen = ended.git("show", f"{tasks['second']['commit']}:seen")
-    assert "on the base and the work: fails: exit code 1" in seen, "the agent was told"
-    for verb in ("status", "explain", "results"):
-        assert re.search(r"\n *proof: proved\n", ended(verb, session, "a").stdout), verb
 
 
 @needs_calls

@@ -21,7 +21,7 @@ from sessionrun.client.reading.comparison import rank_attempts
 from sessionrun.git.private import open_fence
 from sessionrun.landing import gates
 from sessionrun.landing.phases import enclose_gates
-from sessionrun.landing.queue import find_green_prefix, forecast
+from sessionrun.landing.queue import forecast
 from sessionrun.landing.records import Entry, Gates, Report
 from sessionrun.landing.target import Slot
 from sessionrun.landing.turn import land
@@ -281,21 +281,6 @@ def test_a_conflict_is_bounced_with_its_files_and_leaves_nothing_dirty(
     assert yard.git("status", "--porcelain") == ""
 
 
-@pytest.mark.slow
-def test_a_task_waits_for_a_need_that_was_bounced_and_lands_behind_its_mend(yard: Yard) -> None:
-    need = yard.add("need", {"need.txt": "BAD"})
-    yard.add("user", {"user.txt": "u"}, need.tip, needs=("need",))
-    yard.add("other", {"other.txt": "o"})
-    report = yard.land(CHECK)
-    assert yard.statuses(report) == {"need": "bounced", "user": "waiting", "other": "landed"}
-    assert report.fates[1].reason == "it needs need, not landed"
-    mended = yard.commit({"need.txt": "good"}, need.tip)
-    yard.entries[0] = type(need)("need", mended, need.base, "do need")
-    report = yard.land(CHECK)
-    assert set(yard.statuses(report).values()) == {"landed"}
-    assert yard.examine(["need", "user", "other"]) == []
-
-
 def test_a_need_that_is_not_wanted_now_is_waited_for(yard: Yard) -> None:
     need = yard.add("need", {"need.txt": "n"}, wanted=False)
     yard.add("user", {"user.txt": "u"}, need.tip, needs=("need",))
@@ -319,7 +304,7 @@ def test_work_lands_only_from_a_branch_that_holds_it(yard: Yard) -> None:
     yard.land()
     names = ("lost", "amended", "ahead", "none")
     entries = [landed, *(yard.add(name, {f"{name}.txt": "1"}) for name in names)]
-    needs = yard.add("needs", {"needs.txt": "1"}, entries[1].tip, needs=("lost",))
+    needs = yard.add("needs", {"needs.txt": "1"}, needs=("lost",))
     gone = Entry("gone", "f" * 40, landed.base)
     yard.git("branch", "-qD", "main-task-lost", "main-task-landed")
     yard.git("branch", "-qf", "main-task-amended", yard.commit({"amended.txt": "2"}, "main"))
@@ -337,7 +322,7 @@ def test_work_lands_only_from_a_branch_that_holds_it(yard: Yard) -> None:
     assert f"git branch main-task-lost {entries[1].tip[:12]}" in reasons["lost"]
     assert "sessionrun merge 5e551011 amended --take-branches" in reasons["amended"]
     assert {"more.txt", "none.txt"} <= set(yard.files()) and not {"lost.txt", "amended.txt"} & set(yard.files())
-    yard.git("gc", "-q", "--prune=now")
+    yard.git("gc", "-q", "--prune=now")  # the pin holds what was deleted
     taken = yard.statuses(yard.land(take="branches"))
     assert [taken[name] for name in (*names, "needs")] == ["held", "landed", "landed", "landed", "waiting"]
     assert yard.read("amended.txt") == "2"
@@ -352,6 +337,7 @@ def test_a_new_link_to_another_repository_never_lands(yard: Yard) -> None:
     yard.add("other", {"other.txt": "1"})
     report = yard.land()
     assert yard.statuses(report) == {"hollow": "bounced", "later": "waiting", "other": "landed"}
+    assert report.fates[1].reason == "it needs hollow, not landed"
     assert (report.fates[0].reason_class, report.fates[0].files) == ("repository_inside", ("fe",))
     yard.git("update-ref", MAIN, hollow.tip)  # where the target has the link, a task may move it
     moved = yard.commit({"x.txt": "1"}, later.tip)
@@ -378,21 +364,6 @@ def test_what_setup_left_does_not_land(yard: Yard) -> None:
     again = yard.land()
     assert yard.statuses(again) == yard.statuses(report), "what landed is known without any record"
     assert again.old == again.new
-
-
-# --- choosing, without git ---
-
-
-@pytest.mark.parametrize("culprits", [set(), {1}, {5}, {8}, {3, 4}, {1, 8}, set(range(1, 9))])
-def test_the_longest_green_prefix_is_found(culprits: set[int]) -> None:
-    asked: list[int] = []
-
-    def passes(count: int) -> bool:
-        asked.append(count)
-        return not any(number <= count for number in culprits)
-
-    assert find_green_prefix(8, passes) == min(culprits, default=9) - 1
-    assert len(asked) <= 4 and len(set(asked)) == len(asked)
 
 
 # --- one of several attempts at a task ---

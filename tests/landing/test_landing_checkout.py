@@ -17,7 +17,6 @@ from stages import put_first
 from sessionrun.git.git import version
 from sessionrun.git.private import open_fence
 from sessionrun.landing.checkout import Tree
-from sessionrun.landing.moving import look_after
 from sessionrun.landing.places import is_left
 from sessionrun.landing.records import Checkout, Report, SlotRecord
 from sessionrun.landing.target import Slot
@@ -169,25 +168,6 @@ def test_a_switched_branch_is_left_alone(yard: Yard) -> None:
     assert status(yard) == "" and (yard.top / "a.txt").read_text() == "a\n"
 
 
-@pytest.mark.parametrize("came_later", [False, True])
-def test_a_checkout_in_the_moment_of_the_move(yard: Yard, came_later: bool) -> None:
-    """The target was checked out nowhere, and then it was, before or after it moved."""
-    yard.add("one", CHANGES)
-    request = yard.request()
-    old, new = yard.git("rev-parse", "main"), yard.entries[0].tip
-    if came_later:
-        yard.git("checkout", "-q", "--detach")
-    yard.git("update-ref", MAIN, new)
-    if came_later:
-        yard.git("checkout", "-q", "main")
-    slot = Slot(request.repository, MAIN)
-    with open_fence(request.repository) as fence:
-        assert look_after(slot, fence, SlotRecord(request.folder, MAIN, old, new), 0.0) == []
-        slot.clear_record()
-    assert status(yard) == "" and (yard.top / "a.txt").read_text() == "new\n"
-    assert yard.examine() == []
-
-
 @pytest.mark.parametrize("window", ["smudge", pytest.param("hook", marks=pytest.mark.slow), "hook, staged"])
 def test_a_switch_to_the_target_that_is_under_way_is_waited_for(yard: Yard, window: str) -> None:
     """It has read the old commit, and says in HEAD only at its end where it is; a hook runs with its lock free."""
@@ -259,7 +239,7 @@ def test_a_landing_that_was_killed_before_a_late_switch_had_its_files_brings_the
 ) -> None:
     yard.git("switch", "-q", "--detach")
     old = yard.git("rev-parse", "main")
-    yard.add("one", {"a.txt": "1\n", "one.txt": "1\n"})
+    yard.add("one", {**CHANGES, "one.txt": "1\n"})
     request, new = yard.request(), yard.entries[0].tip
     Slot(request.repository, MAIN).write_record(SlotRecord(request.folder, MAIN, old, new))
     yard.git("update-ref", MAIN, new)
@@ -270,7 +250,7 @@ def test_a_landing_that_was_killed_before_a_late_switch_had_its_files_brings_the
     assert "one.txt" in status(yard)
     assert yard.statuses(yard.land()) == {"one": "landed"}
     assert status(yard) == ("A  mine.txt" if staged else "")
-    assert (yard.top / "a.txt").read_text() == "1\n"
+    assert (yard.top / "a.txt").read_text() == "new\n" and yard.examine() == []
 
 
 @needs_calls
@@ -390,16 +370,3 @@ def test_attributes_in_the_checkout_decide_nothing(yard: Yard) -> None:
     yard.add("one", {"a.txt": "mine\n"})
     report = yard.land(target="refs/heads/side")
     assert yard.statuses(report) == {"one": "bounced"}
-
-
-@pytest.mark.slow
-def test_what_waits_survives_a_collection_of_garbage(yard: Yard) -> None:
-    """Its branch was deleted while a hold kept it waiting: the pin holds it."""
-    yard.add("one", {"a.txt": "landed\n"})
-    (yard.top / "a.txt").write_text("mine\n")
-    assert yard.statuses(yard.land()) == {"one": "held"}
-    yard.git("branch", "-q", "-D", "main-task-one")
-    yard.git("reflog", "expire", "--all", "--expire=now")
-    yard.git("gc", "-q", "--prune=now")
-    yard.git("checkout", "-q", "a.txt")
-    assert yard.statuses(yard.land()) == {"one": "landed"}

@@ -303,19 +303,6 @@ def test_a_mend_that_is_cancelled_is_the_last_one() -> None:
     assert world.landings() == {"t": "landed", "t-mend-1": None}, "the mend is not tried again beside its owner"
 
 
-def test_a_session_that_is_cancelled_owes_no_mend() -> None:
-    world = World(1)
-
-    def look(key: JobKey) -> None:
-        if key.phase == "land":
-            assert list(land_of(world.state).to_mend) == ["t"]
-            world.record(RequestReceived("r", "cancel"))
-
-    world.after = look
-    world.run(lambda key: True, lambda name: False)
-    assert world.landings() == {"t": "bounced"} and not land_of(world.state).to_mend
-
-
 @pytest.mark.parametrize("lands", [True, False])
 def test_a_mend_does_not_count_any_more_after_a_follow_up(lands: bool) -> None:
     """What the follow-up makes is other work: it lands, or bounces, by itself."""
@@ -343,18 +330,25 @@ def test_a_mend_does_not_count_any_more_after_a_follow_up(lands: bool) -> None:
     assert world.state.ended is not None
 
 
-@pytest.mark.parametrize("held", [True, False])
-def test_no_mend_begins_in_a_session_that_is_held_or_cancelled(held: bool) -> None:
-    world = World(2)
+@pytest.mark.parametrize("when", ["held", "cancelled", "cancelled when one is owed"])
+def test_no_mend_begins_in_a_session_that_is_held_or_cancelled(when: str) -> None:
+    world, held = World(2), when == "held"
 
     def land(name: str) -> bool:
-        world.record(RequestReceived("r", "hold" if held else "cancel"))
+        if "owed" not in when:
+            world.record(RequestReceived("r", "hold" if held else "cancel"))
         return False
 
+    def look(key: JobKey) -> None:
+        if key.phase == "land" and "owed" in when:
+            assert list(land_of(world.state).to_mend) == ["t"]
+            world.record(RequestReceived("r", "cancel"))
+
+    world.after = look
     world.run(lambda key: True, land)
     assert list(world.state.tasks) == ["t"]
     assert world.landings() == {"t": "mending" if held else "bounced"}
-    assert (world.state.ended is None) is held
+    assert (world.state.ended is None) is held is bool(land_of(world.state).to_mend)
     if held:
         world.record(RequestReceived("r2", "release"))
         world.run(lambda key: True, lambda name: True)

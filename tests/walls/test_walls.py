@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +21,6 @@ from typing import Any
 import orjson
 import pytest
 from conftest import Command, eventually
-from hypothesis import given
-from hypothesis import strategies as st
 from stages import make_program
 from test_store import make_spec
 from test_workspaces import make_repository
@@ -45,7 +43,7 @@ from sessionrun.walls.enclosing import settle, wish_walls
 from sessionrun.walls.groups import GROUPS
 from sessionrun.walls.inner import CALLS
 from sessionrun.walls.inside import Inside
-from sessionrun.walls.policy import PREFIXES, VARIABLES, filter_environment
+from sessionrun.walls.policy import VARIABLES, filter_environment
 from sessionrun.walls.programs import find_masks, find_named, find_python, is_device, make_walls
 from sessionrun.walls.steps import find_filter
 from sessionrun.walls.trial import build_trial, find_open_keys
@@ -185,14 +183,11 @@ SECRETS = {
 PASSING = {**{name: f"of {name}" for name in VARIABLES}, "LC_ALL": "C", "LC_TIME": "C", "SESSIONRUN_DEPTH": "1"}
 
 
-def test_only_variables_of_the_list_come_in() -> None:
+def test_variables_come_in_by_the_list_by_name_by_the_agents_prefix_and_as_the_jobs_own() -> None:
     inside = filter_environment({**SECRETS, **PASSING}, {"OWN": "1"})
     assert not set(inside) & set(SECRETS)
     assert inside == {**inside, **PASSING, "OWN": "1", "TMPDIR": "/tmp"}
     assert set(inside) - set(PASSING) == {"OWN", "TMPDIR", "XDG_CACHE_HOME", "npm_config_cache"}
-
-
-def test_more_variables_come_in_by_name_by_the_agents_prefix_and_as_the_jobs_own() -> None:
     inside = filter_environment(SECRETS, {"GH_TOKEN": "own"}, prefixes=("ANTHROPIC_",), names=("AWS_PROFILE",))
     named = {name: inside[name] for name in SECRETS if name in inside}
     assert named == {"ANTHROPIC_API_KEY": "key", "AWS_PROFILE": "me", "GH_TOKEN": "own"}
@@ -205,13 +200,6 @@ def test_behind_a_proxy_all_names_of_proxies_lead_to_it() -> None:
     assert {inside[name] for name in names} == {"http://127.0.0.1:3128"}
     assert inside["NO_PROXY"] == inside["no_proxy"] == ""
     assert filter_environment(outer, {})["HTTPS_PROXY"] == "http://ann:key@corp:1"
-
-
-@given(st.dictionaries(st.text("ABCSELNPATH_", max_size=8), st.text(max_size=3)))
-def test_no_variable_comes_in_that_nothing_names(environ: Mapping[str, str]) -> None:
-    inside = filter_environment(environ, {})
-    for name in environ.keys() & inside.keys():
-        assert name in VARIABLES or name.startswith(PREFIXES) or name == "TMPDIR"
 
 
 @pytest.mark.parametrize(
@@ -237,27 +225,16 @@ def test_a_report_is_read_and_what_is_forged_passed_over(content: bytes, report:
     assert parse_report(content) == report
 
 
-@given(
-    st.one_of(st.binary(), st.lists(st.sampled_from(["ended", "failed", "1", "started", "²", "\n"])).map(" ".join))
-)
-def test_no_report_breaks_its_reader(content: bytes | str) -> None:
-    raw = content.encode() if isinstance(content, str) else content
-    report = parse_report(raw)
-    assert report.status is None or report.status >= 0
-
-
-@pytest.mark.parametrize("code", [0, 1, 127, 137, 143, 255])
-def test_a_report_counts_only_if_it_says_what_was_seen(code: int) -> None:
-    assert agree(code << 8, code << 8)
-    assert not agree((code ^ 1) << 8, code << 8)
-    assert not agree(code << 8, signal.SIGTERM), "bubblewrap itself was killed"
-
-
-@pytest.mark.parametrize("number", [1, 2, 3, 6, 9, 11, 15, 31])
-def test_a_signal_inside_is_128_and_its_number_outside(number: int) -> None:
-    assert agree(number, (128 + number) << 8)
-    assert agree(number | 0x80, (128 + number) << 8), "with a core dump"
-    assert not agree(number, 1 << 8) and not agree(number, number)
+def test_a_report_counts_only_if_it_says_what_was_seen() -> None:
+    """A signal inside is 128 and its number outside."""
+    for code in (0, 1, 127, 137, 143, 255):
+        assert agree(code << 8, code << 8)
+        assert not agree((code ^ 1) << 8, code << 8)
+        assert not agree(code << 8, signal.SIGTERM), "bubblewrap itself was killed"
+    for number in (1, 2, 3, 6, 9, 11, 15, 31):
+        assert agree(number, (128 + number) << 8)
+        assert agree(number | 0x80, (128 + number) << 8), "with a core dump"
+        assert not agree(number, 1 << 8) and not agree(number, number)
 
 
 @pytest.mark.parametrize(
@@ -589,11 +566,8 @@ def test_a_program_reads_prints_and_ends_as_anywhere(run: Run, place: Path) -> N
     assert run("not-there").stderr == b"not-there: No such file or directory\n"
     big = b"x" * 300_000
     assert run("cat", stdin=big).stdout == big
-
-
-def test_the_walls_are_built_once(run: Run) -> None:
-    names = {os.fsdecode(run("readlink", "/proc/self/ns/mnt").stdout) for _ in range(3)}
-    assert len(names) == 1
+    with pytest.raises(ValueError, match="null byte"):
+        run("echo", "a\0b=c")
 
 
 def test_what_a_program_leaves_is_dead_before_the_next_one(run: Run, place: Path) -> None:
@@ -646,21 +620,17 @@ def test_a_limit_from_inside_loses_no_output(run: Run) -> None:
     assert run("echo", "some").returncode == 1
 
 
-def test_a_word_with_a_nul_is_refused(run: Run) -> None:
-    with pytest.raises(ValueError, match="null byte"):
-        run("echo", "a\0b=c")
-
-
 def test_walls_that_cannot_be_built_say_why(place: Path) -> None:
     broken = replace(make_walls(Sandbox("strict", "none"), ""), binds=((str(place / "none"), str(place)),))
     done = Inside(broken, place).run(["true"], environ={}, limit_s=LIMIT_S, cwd=place)
     assert done.returncode == 1 and b"none: No such file or directory" in done.stderr
 
 
-def test_they_go_with_what_had_them(place: Path) -> None:
+def test_they_are_built_once_and_go_with_what_had_them(place: Path) -> None:
     inside = Inside(make_walls(Sandbox("strict", "none"), ""), place)
     before = find_children()
-    inside.run(["true"], environ={}, limit_s=LIMIT_S, cwd=Path("/"))
+    for _ in range(3):
+        inside.run(["true"], environ={}, limit_s=LIMIT_S, cwd=Path("/"))
     assert len(find_children() - before) == 1
     del inside
     assert find_children() == before

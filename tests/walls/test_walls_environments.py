@@ -46,7 +46,6 @@ def own() -> Iterator[Walled]:
 
 def lay_out(site: Walled) -> Walled:
     """A project, a uv with its wheels, and a cache."""
-    site.make_repository()
     for path in (lay_out_project(site.top), site.root / "programs", site.root / "wheels"):
         path.mkdir(exist_ok=True)
     make_uv(site.root / "programs", make_wheels(site.root / "wheels"))

@@ -33,7 +33,6 @@ AGENT_VARIABLES = [
 @pytest.fixture(params=[False, True], ids=["self", "other user"])
 def site(request: pytest.FixtureRequest) -> Iterator[Walled]:
     with make_walled(other=request.param) as made:
-        made.make_repository()
         yield made
 
 
@@ -158,7 +157,6 @@ def test_a_cancel_reaches_the_program_inside(own: Walled) -> None:
 
 def test_a_limit_of_processes_holds_for_those_inside_alone() -> None:
     with make_walled(other=os.geteuid() == 0) as site:
-        site.make_repository()
         script = "for n in $(seq 28); do sleep 5 & done; wait"
         sandbox = {**closed("project"), "processes": 20}
         tasks = site.run(

@@ -451,7 +451,6 @@ else:
 @pytest.fixture
 def site(own_place: Path) -> Iterator[Walled]:
     with make_walled(other=False) as made:
-        made.make_repository()
         made.write("bin/git-lfs", LFS).chmod(0o755)
         made.environ["PATH"] = f"{made.root}/bin:{made.environ['PATH']}"
         for name in ("clean", "smudge"):

@@ -41,7 +41,6 @@ ANSWER_S: Final = 60.0
 OUTER: Final = "WALLS_OUTER_"
 """The beginning of the names of variables that only the proxy is given."""
 
-_KEEPALIVE: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 30), ("TCP_KEEPCNT", 6))
 _PARENT: Final = re.compile(r"http://(?:([^@/]*)@)?([^@/]+)/?")
 
 
@@ -166,9 +165,8 @@ def _keep_alive(server: socket.socket) -> None:
     """Find out some day that a server is gone which says nothing; and send small pieces at once."""
     server.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for name, value in _KEEPALIVE:
-        if hasattr(socket, name):
-            server.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    for option, value in ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 30), (socket.TCP_KEEPCNT, 6)):
+        server.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _open_tunnel(server: socket.socket, request: ProxyRequest, parent: Parent) -> None:

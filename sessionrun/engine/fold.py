@@ -22,17 +22,23 @@ from sessionrun.engine.money import (
     settle,
 )
 from sessionrun.engine.moves import (
+    STAGGER,
+    START,
     begin_attempt,
     close_attempt,
     decide_outcome,
     ease_holds,
     enter,
+    give,
     halt,
+    job_tokens,
     leave_seat,
     offer,
     stop,
+    take,
     take_up,
     tell_dependents,
+    wanted_tokens,
 )
 from sessionrun.engine.providers import (
     begin_canary,
@@ -45,7 +51,6 @@ from sessionrun.engine.providers import (
 from sessionrun.engine.requests import add_task, add_tasks, apply_request, reopen
 from sessionrun.engine.state import BUDGET, FAILURES, START_BATCH, Act, Rules, State, find_job
 from sessionrun.engine.task import UP_TO_WORK, RunningJob, TaskState
-from sessionrun.engine.tokens import STAGGER, START, give, job_tokens, take, wanted_tokens
 from sessionrun.engine.transitions import (
     AS_OUTCOME,
     AS_PHASE,
@@ -86,8 +91,8 @@ from sessionrun.model.events import (
     TimerFired,
 )
 from sessionrun.model.keys import WORKSPACE_PHASES, Phase
-from sessionrun.model.reasons import CHECK_NOT_RUN, LEFT_RUNNING, effect_of
 from sessionrun.model.spec import turn_deadline
+from sessionrun.model.words import CHECK_NOT_RUN, LEFT_RUNNING, effect_of
 
 
 def apply(state: State, entry: Entry) -> None:
@@ -148,7 +153,7 @@ def _begin_phase(state: State, entry: Entry, event: JobClaimed, task: TaskState)
     if pause and event.key.phase == "work":
         until = entry.mono + pause
         state.holds[STAGGER] = HoldPlaced(STAGGER, f"{pause:g} s between two starts of work", until)
-    if event.key.phase in UP_TO_WORK:
+    if state.providers and event.key.phase in UP_TO_WORK:
         begin_canary(state, task, None)
     if event.key.phase == "prepare":
         if task.follow_ups and task.place is not None and task.place.base_commit is not None:
@@ -170,7 +175,8 @@ def _on_job_started(state: State, entry: Entry, event: JobStarted) -> None:
     if task.started_at is None:
         task.started_at, task.started_mono = entry.at, entry.mono
     if event.key.phase == "work":
-        begin_canary(state, task, entry.mono)
+        if state.providers:
+            begin_canary(state, task, entry.mono)
         # the time of the attempt and of the round counts from the first WORK job
         if task.deadline is None and task.spec.timeout_s is not None:
             task.deadline = entry.mono + task.spec.timeout_s
@@ -353,7 +359,8 @@ def _job_over(state: State, entry: Entry, task: TaskState, job: RunningJob, end:
         verdict = "overdue"  # the round is not done, and the next one can do what is missing
     target = TRANSITIONS[phase, verdict, task.has_round_after(phase) and reason_class != CHECK_NOT_RUN]
     if phase == "work" and verdict not in ("lost", "interrupted", "void", "cancelled"):
-        if effect_of(reason_class) == "none":  # before the task may go on with an agent of another provider
+        # before the task may go on with an agent of another provider
+        if state.providers and effect_of(reason_class) == "none":
             end_canary(state, task, entry.mono)
         failure = replace(end, reason_class=reason_class, reason=reason)
         if verdict not in ("passed", "overdue") and keep_in_work(state, entry, task, failure):

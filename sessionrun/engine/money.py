@@ -31,9 +31,9 @@ from sessionrun.engine.task import NO_THREAD, UP_TO_WORK, TaskState, Thread
 from sessionrun.model import shown
 from sessionrun.model.events import JobFinished
 from sessionrun.model.keys import Phase
-from sessionrun.model.reasons import NO_CONVERSATION, effect_of
 from sessionrun.model.spec import Limits, TaskSpec
 from sessionrun.model.usage import Usage
+from sessionrun.model.words import NO_CONVERSATION, effect_of
 
 FIRST: Final = "budget "
 """Before an agent and its model: under this name their tasks wait until a first job has shown what one costs."""

@@ -18,15 +18,14 @@ from sessionrun.engine.money import (
     project_usage_by_agent,
     project_usage_by_model,
 )
+from sessionrun.engine.moves import PACED, lacking_tokens
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
-from sessionrun.engine.tokens import PACED, lacking_tokens
 from sessionrun.model.asked import UNCLAIMED
 from sessionrun.model.keys import Phase
 from sessionrun.model.places import Place
 from sessionrun.model.shown import Check, EarlierAgent, Feed, PhaseWord, Process, Processes, Summary, Task
 from sessionrun.model.spec import SLOT, title_of
-from sessionrun.model.units import format_time
 from sessionrun.model.words import (
     SCHEMA_VERSION,
     LandWord,
@@ -34,6 +33,7 @@ from sessionrun.model.words import (
     Word,
     choose_word,
     describe_session,
+    format_time,
     name_tries,
     stand,
 )

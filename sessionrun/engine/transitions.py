@@ -25,7 +25,9 @@ from sessionrun.model.checks import Checked
 from sessionrun.model.events import VERDICTS, JobFinished, JobLost, Stopping, Verdict
 from sessionrun.model.keys import PHASES, Phase
 from sessionrun.model.landings import MEND_REFUSED
-from sessionrun.model.reasons import (
+from sessionrun.model.spec import OUTCOMES, RETRY_FAILED, Limits, Outcome, TaskSpec, hides_tests
+from sessionrun.model.units import format_size
+from sessionrun.model.words import (
     INFRASTRUCTURE,
     LEFT_RUNNING,
     LINGERED,
@@ -34,8 +36,6 @@ from sessionrun.model.reasons import (
     WORKSPACE_REASONS,
     effect_of,
 )
-from sessionrun.model.spec import OUTCOMES, RETRY_FAILED, Limits, Outcome, TaskSpec, hides_tests
-from sessionrun.model.units import format_size
 
 Target: TypeAlias = Phase | Outcome | Literal["again", "keep"]
 """The next phase, the outcome, `again` (the same phase, next start) or `keep` (the outcome decided before)."""

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 import orjson
 
 from sessionrun.agents.programs import find_file, find_program
+from sessionrun.engine.moves import MACHINE, has_work_to_start
 from sessionrun.engine.providers import LONGEST_S, SAME_S
 from sessionrun.engine.state import State
-from sessionrun.engine.tokens import MACHINE, has_work_to_start
 from sessionrun.model.events import Event, HoldLifted, HoldPlaced, LimitHeard, TimerFired
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import PROVIDER_PREFIX, AgentSpec, Limits, SessionSpec

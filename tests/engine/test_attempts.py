@@ -27,7 +27,6 @@ from sessionrun.model.events import Change, JobFinished, JobLost, JobStarted, Re
 from sessionrun.model.keys import JobKey, Phase, parse_job_key
 from sessionrun.model.kinds import DiffStat
 from sessionrun.model.places import Place, Upstream
-from sessionrun.model.reasons import INFRASTRUCTURE, REASONS
 from sessionrun.model.spec import (
     AgentSpec,
     Alternative,
@@ -40,6 +39,7 @@ from sessionrun.model.spec import (
     Workspace,
 )
 from sessionrun.model.usage import Usage, usages_by_agent
+from sessionrun.model.words import INFRASTRUCTURE, REASONS
 from sessionrun.session.history import begin, load_spec_now, load_tasks
 from sessionrun.session.prompt import word_prompt
 from sessionrun.store.session import SessionDir

@@ -27,9 +27,9 @@ from sessionrun.agents import table
 from sessionrun.client.planning.plan import Planned as PlannedSession
 from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.engine.fold import apply
+from sessionrun.engine.moves import MACHINE, START, find_width_fault
 from sessionrun.engine.status import project
 from sessionrun.engine.task import RunningJob
-from sessionrun.engine.tokens import MACHINE, START, find_width_fault
 from sessionrun.model.events import (
     Entry,
     Event,

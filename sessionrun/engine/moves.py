@@ -78,10 +78,8 @@ def job_tokens(state: State, task: TaskState, phase: Phase) -> Iterator[tuple[st
 
 def wanted_tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
     """The tokens of the task's next job that it does not hold yet."""
-    if not task.active:
-        yield from task_tokens(state, task)
-    elif task.suspended:
-        yield from (token for token in task_tokens(state, task) if token[0] == SLOT)
+    held = [*span_tokens(state, task)]
+    yield from (token for token in task_tokens(state, task) if token not in held)
     yield from job_tokens(state, task, task.next_phase())
 
 
@@ -94,10 +92,9 @@ def held_tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
 
 def span_tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
     """The tokens that the task holds now until its end; its slot it may have given back meanwhile."""
-    if task.active and not task.suspended:
-        yield from task_tokens(state, task)
-    elif task.active:
-        yield from (token for token in task_tokens(state, task) if token[0] != SLOT)
+    for token in task_tokens(state, task) if task.active else ():
+        if token[0] != SLOT or not task.suspended:
+            yield token
 
 
 def lacking_tokens(state: State, task: TaskState) -> Iterator[str]:

@@ -40,7 +40,7 @@ from sessionrun.model.spec import (
 )
 from sessionrun.model.usage import Usage, usages_by_agent
 from sessionrun.model.words import INFRASTRUCTURE, REASONS
-from sessionrun.session.history import begin, load_spec_now, load_tasks
+from sessionrun.session.history import begin, load_spec_now
 from sessionrun.session.prompt import word_prompt
 from sessionrun.store.session import SessionDir
 
@@ -200,6 +200,33 @@ def test_a_run_that_a_limit_breaks_off_is_asked_again() -> None:
     key = JobKey("a", 2, 1, "work", 1)
     script.record(JobFinished(key, "failed", "usage_limit", "usage_limit: until noon", resets_at=1.0))
     assert "Go on where you stopped. You were asked:\n\nmore" in script.prompt()
+
+
+@pytest.mark.parametrize(("used", "goes_on"), [(None, None), (Usage(5, 0), None), (Usage(5, 7), "c1")])
+def test_a_conversation_in_which_nothing_was_answered_is_not_gone_on_with(
+    used: Usage | None, goes_on: str | None
+) -> None:
+    script, key = make_script().go_on("a/1/1/work/1"), JobKey("a", 1, 1, "work", 1)
+    limit = JobFinished(key, "failed", "usage_limit", "usage_limit: x", conversation="c1", usage=used)
+    script.record(limit)
+    assert script["a"].thread.conversation == goes_on
+
+
+def test_a_turn_that_met_a_limit_is_asked_again() -> None:
+    """In the conversation of those before; after another attempt's start all turns come again."""
+    script = make_script(TaskSpec("a", ("x", "y", "z"), "continue", agent="one", retries=1))
+    script.go_on("a/1/1/work/2")
+    assert (script.prompt(), script["a"].thread.turn) == ("y", 2)
+    key = JobKey("a", 1, 1, "work", 2)
+    script.record(JobFinished(key, "failed", "usage_limit", "usage_limit: x", conversation="talk-a"))
+    script.go_on("a/1/1/work/3")
+    assert (script["a"].thread.conversation, script["a"].thread.turn) == ("talk-a", 2)
+    assert script.prompt().endswith("You were asked:\n\ny")
+    script.end(key._replace(start=3))
+    script.go_on("a/1/1/work/4")
+    assert script.prompt() == "z"
+    script.record(JobFinished(key._replace(start=4), "failed", "auth", "auth: x"))
+    assert script.go_on("a/2/1/work/1")["a"].thread == Thread()
 
 
 def test_the_agent_that_knows_the_conversation_goes_on_with_it() -> None:
@@ -500,9 +527,7 @@ def test_the_command(sessionrun: Command, agents: Path) -> None:
     sessionrun("retry", session_id, "--agent", "fake", "--model", "m 2", "--sync")
     sessionrun.wait(session_id)
     assert (sessionrun.directory(session_id) / "task-a.txt").read_text() == "fake -m m 2\nexit 3"
-    session = SessionDir(sessionrun.directory(session_id))
-    spec, tasks = load_spec_now(session), load_tasks(session)
-    assert {task.id: task for task in spec.tasks} == tasks, "readers take these for its tasks"
+    spec = load_spec_now(SessionDir(sessionrun.directory(session_id)))
     assert [(task.agent, task.model) for task in spec.tasks] == [("fake", "m 2"), ("shell", None)]
     told = sessionrun("explain", session_id, "a").stdout
     assert "\nattempt 1 (shell): work " in told and "\nattempt 2 (fake/m 2): work " in told

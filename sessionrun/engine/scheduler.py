@@ -220,9 +220,7 @@ def find_wake(state: State) -> float | None:
     """The monotonic time until which there is nothing to do, unless an event comes first; None: only then."""
     if state.ended:
         return None
-    times = [hold.until for hold in state.holds.values() if hold.until is not None]
-    times += [provider.canary_until for provider in state.providers.values() if provider.canary_until is not None]
-    first = state.queue.next_time()
-    if first is not None:
-        times.append(first)
-    return min(times) if times else None
+    times = [hold.until for hold in state.holds.values()]
+    times += [provider.canary_until for provider in state.providers.values()]
+    times.append(state.queue.next_time())
+    return min((time for time in times if time is not None), default=None)

@@ -112,8 +112,7 @@ class ReadyQueue:
 
     def next_time(self) -> float | None:
         """The earliest monotonic time at which something here becomes due."""
-        times = [heap[0][0] for heap in (self._delayed, self.timers) if heap]
-        return min(times) if times else None
+        return min((heap[0][0] for heap in (self._delayed, self.timers) if heap), default=None)
 
 
 FAILURES: Final[tuple[Outcome, ...]] = ("failed", "timed_out", "lost", "interrupted")

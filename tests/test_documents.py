@@ -35,9 +35,8 @@ from sessionrun.input.parse import Source
 from sessionrun.input.settings import Options
 from sessionrun.model import checks, errors, events, keys, places
 from sessionrun.model import spec as model
-from sessionrun.model.reasons import REASONS, REASONS_VERSION
 from sessionrun.model.shown import Seen, Status, Task
-from sessionrun.model.words import WORDS
+from sessionrun.model.words import REASONS, REASONS_VERSION, WORDS
 from sessionrun.store import jobfiles, logs, space
 from sessionrun.worktrees import park, registration, request, site
 

@@ -16,8 +16,8 @@ import orjson
 
 from sessionrun.agents.markers import class_of_text, line_at
 from sessionrun.model.frozen import frozen
-from sessionrun.model.reasons import LEFT_RUNNING, effect_of
 from sessionrun.model.usage import Usage
+from sessionrun.model.words import LEFT_RUNNING, effect_of
 from sessionrun.store.files import read_end
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024

@@ -37,8 +37,8 @@ from sessionrun.agents.reading import (
     read_lines,
 )
 from sessionrun.model.errors import AgentNotFound, InputError
-from sessionrun.model.reasons import effect_of
 from sessionrun.model.spec import AgentSpec, OutputFormat
+from sessionrun.model.words import effect_of
 from sessionrun.store.files import open_regular, read_end
 
 BUILTIN: Final[Mapping[str, AgentSpec]] = {

@@ -36,7 +36,7 @@ from typing import Final
 
 from sessionrun.agents.markers import drop_retries, find_in_errors
 from sessionrun.agents.reading import WITHOUT_RESULT, AgentResult, Problem, find_crash
-from sessionrun.model.reasons import LEFT_RUNNING, REASONS, effect_of
+from sessionrun.model.words import LEFT_RUNNING, REASONS, effect_of
 
 MAX_AHEAD_S: Final = 8 * 86400.0
 """A limit of a week, and a day for clocks that differ."""

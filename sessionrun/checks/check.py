@@ -22,7 +22,7 @@ from sessionrun.checks.running import load_red, run_commands, run_known, word_st
 from sessionrun.checks.writing import DoesNotApply, apply_answer, apply_patch, finish_answer
 from sessionrun.model.checks import Brief, Checked, CheckReport
 from sessionrun.model.errors import SessionrunError, name_some
-from sessionrun.model.reasons import CHECK_NOT_RUN
+from sessionrun.model.words import CHECK_NOT_RUN
 from sessionrun.session.prompt import BriefProblem, Shown, read_inside, resolve_inside, word_judgement
 from sessionrun.store.files import read_regular, replace_file
 from sessionrun.store.jobfiles import FEEDBACK

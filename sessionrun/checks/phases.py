@@ -17,9 +17,9 @@ from sessionrun.engine.task import TaskState
 from sessionrun.git.rooms import room_path
 from sessionrun.model.checks import CheckReport, ProveReport
 from sessionrun.model.keys import JobKey
-from sessionrun.model.reasons import CHECK_NOT_RUN
 from sessionrun.model.repositories import has_rounds, resets_hard
 from sessionrun.model.spec import AgentSpec, Check, Job, answers_with_patch
+from sessionrun.model.words import CHECK_NOT_RUN
 from sessionrun.session.executor import Exit
 from sessionrun.session.prompt import BriefProblem, list_earlier, load_shown
 from sessionrun.session.shared import Judged, Site, read_last_line

@@ -32,8 +32,8 @@ from sessionrun.checks.runners import (
 from sessionrun.model.checks import Counts, HiddenTests
 from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
-from sessionrun.model.reasons import NO_PROGRAM
 from sessionrun.model.spec import Check
+from sessionrun.model.words import NO_PROGRAM
 from sessionrun.store.files import read_end, replace_file
 from sessionrun.store.jobfiles import KNOWN, load_record, load_usable
 from sessionrun.store.trees import remove_entry

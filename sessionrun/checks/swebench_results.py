@@ -22,9 +22,8 @@ from sessionrun.checks.testing import keep_source
 from sessionrun.model.checks import ProveReport
 from sessionrun.model.errors import InputError
 from sessionrun.model.keys import JobKey
-from sessionrun.model.reasons import INFRASTRUCTURE, NO_TESTS
 from sessionrun.model.spec import Export, SessionSpec, TaskSpec
-from sessionrun.model.words import JUDGED
+from sessionrun.model.words import INFRASTRUCTURE, JUDGED, NO_TESTS
 from sessionrun.session.exports import OwnedFile, Shown, dump, is_ours
 from sessionrun.store import outside
 from sessionrun.store.files import read_regular

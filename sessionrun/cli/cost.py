@@ -13,7 +13,6 @@ from sessionrun.cli.render import escape_line, short_time, table_lines
 from sessionrun.client.lookup import LAST, Wanted, find_results_dir, find_sessions, load_many
 from sessionrun.client.reading.view import load_view
 from sessionrun.model.errors import InputError
-from sessionrun.model.units import parse_time
 from sessionrun.model.usage import (
     Shown,
     Usage,
@@ -24,6 +23,7 @@ from sessionrun.model.usage import (
     usages_by_agent,
 )
 from sessionrun.model.wording import SHORT_ID
+from sessionrun.model.words import parse_time
 from sessionrun.store.session import iterate_sessions
 
 KEYS: Final = ("task", "model", "agent", "day", "session")

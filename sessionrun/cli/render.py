@@ -13,8 +13,7 @@ from typing import IO, Any, Final
 import click
 
 from sessionrun.cli.argv import BY_FLAG
-from sessionrun.model.units import parse_time
-from sessionrun.model.words import BAD, OUTPUT_VERSION, SIGNS
+from sessionrun.model.words import BAD, OUTPUT_VERSION, SIGNS, parse_time
 
 _UNSAFE: Final = re.compile(
     "\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u08e2\u180e\u200b-\u200f"

@@ -16,7 +16,6 @@ from sessionrun.cli.argv import VERBS
 from sessionrun.cli.render import WIDTH, escape, escape_line, local_time, mark, pad, sign, wrap_line
 from sessionrun.client.lookup import name_for_command
 from sessionrun.client.reading.view import describe_shortage
-from sessionrun.model.units import parse_time
 from sessionrun.model.wording import (
     BRIEF_BYTES,
     REASON_WIDTH,
@@ -45,7 +44,7 @@ from sessionrun.model.wording import (
     took_s,
     with_reason,
 )
-from sessionrun.model.words import BAD, HELD, tell_counts
+from sessionrun.model.words import BAD, HELD, parse_time, tell_counts
 from sessionrun.store.session import DEFAULT_RESULTS_DIR, SessionDir
 
 MOST_ROWS: Final = 20

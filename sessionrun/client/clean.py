@@ -30,7 +30,7 @@ from sessionrun.input.config import load_cache_dir
 from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.repositories import repository_of
-from sessionrun.model.units import parse_time
+from sessionrun.model.words import parse_time
 from sessionrun.session.exports import open_exports
 from sessionrun.store.creation import remove_results_dir
 from sessionrun.store.files import list_folders

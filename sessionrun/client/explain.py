@@ -14,17 +14,17 @@ from sessionrun.client.findings import load_findings
 from sessionrun.client.reading.telling import add_tellings
 from sessionrun.client.reading.view import choose_tasks, load_history
 from sessionrun.engine.money import FIRST, describe_wait
+from sessionrun.engine.moves import PACED, find_limit, held_tokens, lacking_tokens, wanted_tokens
 from sessionrun.engine.requests import find_ran
 from sessionrun.engine.state import BUDGET, State
 from sessionrun.engine.status import status_word
 from sessionrun.engine.task import RunningJob, TaskState
-from sessionrun.engine.tokens import PACED, find_limit, held_tokens, lacking_tokens, wanted_tokens
 from sessionrun.model.errors import name_some
 from sessionrun.model.events import Entry, JobClaimed, JobFinished, JobLost, JobStarted, TaskEnded, TaskRetried
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import SLOT
-from sessionrun.model.units import format_time
 from sessionrun.model.wording import follow_chain, name_tasks
+from sessionrun.model.words import format_time
 from sessionrun.store import processes
 from sessionrun.store.jobfiles import read_denials
 from sessionrun.store.logs import Ledger

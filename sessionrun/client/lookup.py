@@ -24,7 +24,7 @@ from sessionrun.client.reading.view import (
     match_tasks,
 )
 from sessionrun.model.errors import InputError, SessionNotFound, SessionrunError, name_some, suggest
-from sessionrun.model.units import format_time, parse_time
+from sessionrun.model.words import format_time, parse_time
 from sessionrun.store import index
 from sessionrun.store.session import DEFAULT_RESULTS_DIR, PREFIX, SessionDir, iterate_sessions
 

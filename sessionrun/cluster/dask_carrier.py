@@ -19,7 +19,7 @@ import orjson
 from sessionrun.cluster.ends import CALL_SLACK_S, Head, lease_of
 from sessionrun.cluster.messages import PROTOCOL, Message
 from sessionrun.model.asked import Cluster
-from sessionrun.model.units import format_time
+from sessionrun.model.words import format_time
 from sessionrun.session.worker import Worker
 from sessionrun.store.files import replace_file
 from sessionrun.store.session import SessionDir

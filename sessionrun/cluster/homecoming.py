@@ -19,9 +19,9 @@ from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.events import JobLost
 from sessionrun.model.keys import WORKSPACE_PHASES, JobKey
 from sessionrun.model.places import Place, Repository
-from sessionrun.model.reasons import WORKSPACE_REASONS
 from sessionrun.model.repositories import repository_of
 from sessionrun.model.spec import Job
+from sessionrun.model.words import WORKSPACE_REASONS
 from sessionrun.session.executor import Exit
 from sessionrun.session.shared import Judged, Site
 from sessionrun.store.files import replace_file

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from sessionrun.engine.moves import set_width
 from sessionrun.engine.state import Rules, State
-from sessionrun.engine.tokens import set_width
 from sessionrun.model.asked import SlotsOffered, uses_replicas
 from sessionrun.model.events import Entry
 from sessionrun.model.spec import SLOT

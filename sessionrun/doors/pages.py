@@ -23,10 +23,9 @@ from sessionrun.doors.task import (
     name_state,
     tell_parts,
 )
-from sessionrun.model.units import format_time, parse_time
 from sessionrun.model.usage import Usage, describe_cost, read_usage, sum_usages, tell_cost
 from sessionrun.model.wording import name_session, short_id, tell_span, tell_word, took_s, with_reason
-from sessionrun.model.words import BAD, JUDGED, tell_counts
+from sessionrun.model.words import BAD, JUDGED, format_time, parse_time, tell_counts
 
 _HOME: Final = tag("a", "All sessions", href="/")
 _HEADS: Final = ("State", "Session", "Tasks", "Took", "Cost", "Started")

@@ -23,7 +23,6 @@ from sessionrun.doors.task import (
     tell_task,
     tell_verdict,
 )
-from sessionrun.model.units import parse_time
 from sessionrun.model.usage import tell_cost
 from sessionrun.model.wording import (
     find_took_s,
@@ -37,7 +36,7 @@ from sessionrun.model.wording import (
     tell_word,
     took_s,
 )
-from sessionrun.model.words import GOOD, IN_LANDING, SIGNS, WORDS, is_matrix, read_landing
+from sessionrun.model.words import GOOD, IN_LANDING, SIGNS, WORDS, is_matrix, parse_time, read_landing
 
 LONG: Final = 60
 """A table of more rows scrolls in a box of its own."""

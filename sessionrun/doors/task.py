@@ -11,7 +11,6 @@ from sessionrun.client.reading.digest import Excerpt
 from sessionrun.client.reading.steps import Step, list_steps
 from sessionrun.doors.gathering import Matter, Shown
 from sessionrun.doors.markup import Markup, Part, join, tag
-from sessionrun.model.units import parse_time
 from sessionrun.model.usage import tell_cost
 from sessionrun.model.wording import (
     SAID,
@@ -25,7 +24,7 @@ from sessionrun.model.wording import (
     tell_work,
     took_s,
 )
-from sessionrun.model.words import BAD, SIGNS, WORDS, tell_counts
+from sessionrun.model.words import BAD, SIGNS, WORDS, parse_time, tell_counts
 
 Task = Mapping[str, Any]
 View = Mapping[str, Any]

@@ -1,8 +1,7 @@
 """Fold journal entries into the state: one function per event, found by a table.
 
 Nothing here decides what to do next, reads a clock or touches a file; the same entries always give the same
-state.  Where a rule about phases is needed it is looked up in `transitions`; what a business adds stands in its
-row of `rules`.
+state.  Where a task goes when its job ends, `transitions` says; what a business adds stands in its row of `rules`.
 """
 
 from __future__ import annotations
@@ -12,56 +11,28 @@ from dataclasses import replace
 from itertools import count
 from typing import Final
 
-from sessionrun.engine.money import (
-    account,
-    describe_refusal,
-    describe_used_up,
-    is_used_up,
-    keep_work,
-    reserve,
-    settle,
-)
+from sessionrun.engine.money import account, describe_refusal, keep_work, reserve, settle
 from sessionrun.engine.moves import (
+    STAGGER,
+    START,
     begin_attempt,
     close_attempt,
     decide_outcome,
     ease_holds,
-    enter,
     halt,
     leave_seat,
     offer,
     stop,
+    take,
     take_up,
     tell_dependents,
+    wanted_tokens,
 )
-from sessionrun.engine.providers import (
-    begin_canary,
-    change_agent,
-    end_canary,
-    hear,
-    keep_in_work,
-    lift,
-)
+from sessionrun.engine.providers import begin_canary, change_agent, hear, lift
 from sessionrun.engine.requests import add_task, add_tasks, apply_request, reopen
 from sessionrun.engine.state import BUDGET, FAILURES, START_BATCH, Act, Rules, State, find_job
 from sessionrun.engine.task import UP_TO_WORK, RunningJob, TaskState
-from sessionrun.engine.tokens import STAGGER, START, give, job_tokens, take, wanted_tokens
-from sessionrun.engine.transitions import (
-    AS_OUTCOME,
-    AS_PHASE,
-    MAX_TRIES,
-    TRANSITIONS,
-    WHEN_AGAIN_ENDS,
-    Judgement,
-    Target,
-    count_try,
-    describe_stop,
-    fail,
-    find_keeper,
-    judge_stopped,
-    keep_round,
-    take_back,
-)
+from sessionrun.engine.transitions import AS_PHASE, count_try, end_job, find_keeper, keep_round, take_back
 from sessionrun.model.events import (
     AgentChanged,
     BudgetRefused,
@@ -86,7 +57,6 @@ from sessionrun.model.events import (
     TimerFired,
 )
 from sessionrun.model.keys import WORKSPACE_PHASES, Phase
-from sessionrun.model.reasons import CHECK_NOT_RUN, LEFT_RUNNING, effect_of
 from sessionrun.model.spec import turn_deadline
 
 
@@ -148,7 +118,7 @@ def _begin_phase(state: State, entry: Entry, event: JobClaimed, task: TaskState)
     if pause and event.key.phase == "work":
         until = entry.mono + pause
         state.holds[STAGGER] = HoldPlaced(STAGGER, f"{pause:g} s between two starts of work", until)
-    if event.key.phase in UP_TO_WORK:
+    if state.providers and event.key.phase in UP_TO_WORK:
         begin_canary(state, task, None)
     if event.key.phase == "prepare":
         if task.follow_ups and task.place is not None and task.place.base_commit is not None:
@@ -170,7 +140,8 @@ def _on_job_started(state: State, entry: Entry, event: JobStarted) -> None:
     if task.started_at is None:
         task.started_at, task.started_mono = entry.at, entry.mono
     if event.key.phase == "work":
-        begin_canary(state, task, entry.mono)
+        if state.providers:
+            begin_canary(state, task, entry.mono)
         # the time of the attempt and of the round counts from the first WORK job
         if task.deadline is None and task.spec.timeout_s is not None:
             task.deadline = entry.mono + task.spec.timeout_s
@@ -219,7 +190,7 @@ def _on_job_ended(state: State, entry: Entry, event: JobFinished | JobLost) -> N
             end = event
         else:
             end = _lose(state, event, task, job)
-        _job_over(state, entry, task, job, end, count_try(state, job, event))
+        end_job(state, entry, task, job, end, count_try(state, job, event))
     ease_holds(state, entry.mono, ended=event.verdict != "void")
 
 
@@ -336,80 +307,6 @@ _APPLY: Final[Mapping[type, Act]] = {
     RequestReceived: apply_request,
     SessionEnded: _on_session_ended,
 }
-
-
-def _job_over(state: State, entry: Entry, task: TaskState, job: RunningJob, end: JobFinished, tries: int) -> None:
-    """Where the task goes; `tries` is what the start counts if it has no result."""
-    reason_class, reason = end.reason_class, end.reason
-    verdict: Judgement = end.verdict
-    phase = job.key.phase
-    give(state, list(job_tokens(state, task, phase)))
-    stopped = judge_stopped(phase, job.stopping, end.verdict, end.reason_class)
-    if stopped is not None and job.stopping is not None:
-        verdict, (reason_class, reason) = stopped, describe_stop(task.spec, state.spec.limits, phase, job.stopping)
-    elif reason_class == LEFT_RUNNING and job.stopping is not None:
-        reason = f"{reason} ({describe_stop(task.spec, state.spec.limits, phase, job.stopping)[1]})"
-    if reason_class == LEFT_RUNNING and job.stopping != "timeout" and task.has_round_after(phase):
-        verdict = "overdue"  # the round is not done, and the next one can do what is missing
-    target = TRANSITIONS[phase, verdict, task.has_round_after(phase) and reason_class != CHECK_NOT_RUN]
-    if phase == "work" and verdict not in ("lost", "interrupted", "void", "cancelled"):
-        if effect_of(reason_class) == "none":  # before the task may go on with an agent of another provider
-            end_canary(state, task, entry.mono)
-        failure = replace(end, reason_class=reason_class, reason=reason)
-        if verdict not in ("passed", "overdue") and keep_in_work(state, entry, task, failure):
-            return
-        if (
-            verdict == "passed"
-            and task.spec.prompt_mode == "continue"
-            and task.thread.turn < len(task.spec.prompts)
-        ):
-            _take_turn(state, task)
-            return
-    if target == "again":
-        task.tries += tries
-        if task.tries < MAX_TRIES and job.stopping is None:
-            task.start += 1
-            offer(state, task)
-            return
-        target = WHEN_AGAIN_ENDS[phase]
-    if phase == "release" and verdict != "passed" and task.place is not None and task.place.worktree is not None:
-        task.place = replace(task.place, kept=reason)  # the worktree, or what is left of it, is where it was
-    _go_to(state, task, target, reason_class, reason)
-
-
-def _go_to(state: State, task: TaskState, target: Target, reason_class: str | None, reason: str | None) -> None:
-    """Enter the phase that the table names, passing those the task does not have, or decide the outcome."""
-    phase = AS_PHASE.get(target)
-    while phase is not None and not task.has_phase(phase):
-        target = TRANSITIONS[phase, "passed", task.round < task.spec.rounds]
-        phase = AS_PHASE.get(target)
-    is_next_round = phase == "work" and task.phase in ("work", "check", "prove")
-    if is_next_round and is_used_up(state, task):
-        decide_outcome(state, task, "failed", BUDGET, describe_used_up(state, task))
-    elif phase is not None:
-        if is_next_round:
-            task.round += 1
-            task.round_deadline, task.overdue = None, reason_class == "round_timeout"
-            if reason_class == LEFT_RUNNING:
-                task.thread = task.thread._replace(broken_off=reason)
-        enter(state, task, phase)
-    elif target == "succeeded":
-        decide_outcome(state, task, "succeeded", *(task.remark or (None, None)))
-    elif target == "keep":
-        task.prepared = False
-        state.queue.decided.append(task.spec.id)
-    else:
-        fail(state, task, AS_OUTCOME[target], reason_class, reason)
-
-
-def _take_turn(state: State, task: TaskState) -> None:
-    """On to the next prompt of the conversation, while there is money for it."""
-    if is_used_up(state, task):
-        decide_outcome(state, task, "failed", BUDGET, describe_used_up(state, task))
-        return
-    task.thread = task.thread._replace(turn=task.thread.turn + 1)
-    task.start, task.tries = task.start + 1, 0
-    offer(state, task)
 
 
 def rebase_clock(state: State, entry: Entry) -> None:

@@ -21,19 +21,16 @@ by model, so that no reader adds up.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from functools import reduce
 from typing import Final
 
 from sessionrun.engine.state import BUDGET, Rate, State
 from sessionrun.engine.task import NO_THREAD, UP_TO_WORK, TaskState, Thread
-from sessionrun.model import shown
 from sessionrun.model.events import JobFinished
 from sessionrun.model.keys import Phase
-from sessionrun.model.reasons import NO_CONVERSATION, effect_of
 from sessionrun.model.spec import Limits, TaskSpec
 from sessionrun.model.usage import Usage
+from sessionrun.model.words import NO_CONVERSATION, effect_of
 
 FIRST: Final = "budget "
 """Before an agent and its model: under this name their tasks wait until a first job has shown what one costs."""
@@ -270,50 +267,3 @@ def account(state: State, task: TaskState, used: Usage | None, model: str | None
 
 def _plus(before: Usage | None, used: Usage) -> Usage:
     return used if before is None else before.plus(used)
-
-
-def project_usage(usage: Usage) -> shown.Usage:
-    """Tokens and cost of one job or of several."""
-    return {
-        "input_tokens": usage.input_tokens,
-        "cached_input_tokens": usage.cached_input_tokens,
-        "output_tokens": usage.output_tokens,
-        "cost_usd": None if usage.cost_usd is None else round(usage.cost_usd, 9),
-        "cost_source": usage.cost_source,
-        "unpriced_jobs": usage.unpriced_jobs,
-    }
-
-
-def project_usage_by_model(totals: Mapping[str, Usage]) -> dict[str, shown.Usage] | None:
-    """The same of each model; None: nothing was used."""
-    return {model: project_usage(used) for model, used in totals.items()} or None
-
-
-def project_usage_by_agent(task: TaskState) -> dict[str, dict[str, shown.Usage]] | None:
-    """The same of each agent and model, if another one than the task's own used some of it."""
-    by_agent: dict[str, dict[str, shown.Usage]] = {}
-    for (agent, model), used in task.usage_by_agent.items():
-        by_agent.setdefault(agent, {})[model] = project_usage(used)
-    return None if by_agent.keys() <= {task.agent} else by_agent
-
-
-def project_session_usage(state: State) -> shown.SessionUsage | None:
-    """What the jobs that have ended used; `cost_usd` is a lower bound unless `cost_complete`."""
-    if not state.usage_by_model:
-        return None
-    used = reduce(Usage.plus, state.usage_by_model.values())
-    return {**project_usage(used), "cost_complete": not used.unpriced_jobs}
-
-
-def project_budget(state: State) -> shown.Budget | None:
-    """The session's budgets and its account; null without a budget of the session."""
-    limits, money = state.spec.limits, state.money
-    if limits.budget_usd is None and limits.soft_budget_usd is None:
-        return None
-    return {
-        "budget_usd": limits.budget_usd,
-        "soft_budget_usd": limits.soft_budget_usd,
-        "spent_usd": to_usd(money.spent),
-        "reserved_usd": to_usd(money.reserved),
-        "held": BUDGET in state.holds,
-    }

@@ -17,12 +17,11 @@ from typing import Final
 from zlib import crc32
 
 from sessionrun.engine.money import is_used_up
-from sessionrun.engine.moves import backoff_s, leave_thread, offer, suspend
+from sessionrun.engine.moves import backoff_s, is_shut, leave_thread, offer, suspend
 from sessionrun.engine.state import Provider, State, provider_of
 from sessionrun.engine.task import UP_TO_WORK, TaskState
-from sessionrun.engine.tokens import is_shut
 from sessionrun.model.events import Entry, HoldPlaced, JobFinished, LimitHeard
-from sessionrun.model.reasons import FALLBACK_ON, NO_CONVERSATION, Effect, effect_of, goes_on
+from sessionrun.model.words import FALLBACK_ON, NO_CONVERSATION, Effect, effect_of, goes_on
 
 LIMIT_FIRST_S: Final = 300.0
 LIMIT_LAST_S: Final = 3600.0
@@ -132,8 +131,7 @@ def lift(state: State, provider: str, now: float) -> None:
 
 def begin_canary(state: State, task: TaskState, now: float | None) -> None:
     """A job of the task was claimed (`now` None) or its WORK began: it may be the one that goes first."""
-    provider = provider_of(state, task) if state.providers else ""
-    known = state.providers.get(provider)
+    known = state.providers.get(provider_of(state, task))
     if known is None or not known.probing:
         return
     known.canary = known.canary or task.spec.id
@@ -143,7 +141,7 @@ def begin_canary(state: State, task: TaskState, now: float | None) -> None:
 
 def end_canary(state: State, task: TaskState, now: float) -> None:
     """A WORK job of the task ended otherwise than by a limit of its provider."""
-    provider = provider_of(state, task) if state.providers else ""
+    provider = provider_of(state, task)
     known = state.providers.get(provider)
     if known is not None and known.probing and known.canary == task.spec.id:
         _open(state, provider, now)

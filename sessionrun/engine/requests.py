@@ -15,11 +15,22 @@ from dataclasses import replace
 from typing import Final
 
 from sessionrun.engine.money import cost_of
-from sessionrun.engine.moves import begin_attempt, cancel, enlist, give_up, leave_thread, offer, resign, take_up
+from sessionrun.engine.moves import (
+    START,
+    begin_attempt,
+    cancel,
+    enlist,
+    find_width_fault,
+    give_up,
+    leave_thread,
+    offer,
+    resign,
+    set_width,
+    take_up,
+)
 from sessionrun.engine.providers import lift
 from sessionrun.engine.state import BUDGET, FAILURES, State
 from sessionrun.engine.task import Ran, TaskState
-from sessionrun.engine.tokens import START, find_width_fault, set_width
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Change, Entry, RequestReceived, TaskAdded, TasksAdded, change_task, takes_model
 from sessionrun.model.repositories import has_worktree, ignore_leavings, repository_of

@@ -21,11 +21,10 @@ from heapq import heappop
 from typing import Literal, TypeAlias
 
 from sessionrun.engine.money import describe_used_up, is_hopeless, is_used_up, soft_budget_spent
-from sessionrun.engine.moves import backoff_s
+from sessionrun.engine.moves import START, backoff_s, lacking_tokens
 from sessionrun.engine.providers import prefers_fallback
 from sessionrun.engine.state import BUDGET, State
 from sessionrun.engine.task import TaskState
-from sessionrun.engine.tokens import START, lacking_tokens
 from sessionrun.model.events import (
     AgentChanged,
     BudgetRefused,
@@ -40,9 +39,8 @@ from sessionrun.model.events import (
 )
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
-from sessionrun.model.reasons import NEVER_RETRIED
 from sessionrun.model.spec import RETRY_FAILED, SLOT
-from sessionrun.model.words import name_tries
+from sessionrun.model.words import NEVER_RETRIED, name_tries
 
 
 @frozen
@@ -222,9 +220,7 @@ def find_wake(state: State) -> float | None:
     """The monotonic time until which there is nothing to do, unless an event comes first; None: only then."""
     if state.ended:
         return None
-    times = [hold.until for hold in state.holds.values() if hold.until is not None]
-    times += [provider.canary_until for provider in state.providers.values() if provider.canary_until is not None]
-    first = state.queue.next_time()
-    if first is not None:
-        times.append(first)
-    return min(times) if times else None
+    times = [hold.until for hold in state.holds.values()]
+    times += [provider.canary_until for provider in state.providers.values()]
+    times.append(state.queue.next_time())
+    return min((time for time in times if time is not None), default=None)

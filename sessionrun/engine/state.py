@@ -31,10 +31,9 @@ from sessionrun.model.events import (
 )
 from sessionrun.model.frozen import changeable
 from sessionrun.model.keys import JobKey, Phase
-from sessionrun.model.reasons import Effect
 from sessionrun.model.spec import PROVIDER_PREFIX, SLOT, Outcome, SessionSpec, TaskSpec
 from sessionrun.model.usage import Usage
-from sessionrun.model.words import LandWord
+from sessionrun.model.words import Effect, LandWord
 
 CONTINUING: Final = 0
 """Rank of a task that has begun: it goes before those that have not."""
@@ -113,8 +112,7 @@ class ReadyQueue:
 
     def next_time(self) -> float | None:
         """The earliest monotonic time at which something here becomes due."""
-        times = [heap[0][0] for heap in (self._delayed, self.timers) if heap]
-        return min(times) if times else None
+        return min((heap[0][0] for heap in (self._delayed, self.timers) if heap), default=None)
 
 
 FAILURES: Final[tuple[Outcome, ...]] = ("failed", "timed_out", "lost", "interrupted")

@@ -8,25 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict
+from functools import reduce
 from typing import Any, Final, Literal, TypeAlias, cast
 
-from sessionrun.engine.money import (
-    describe_wait,
-    project_budget,
-    project_session_usage,
-    project_usage,
-    project_usage_by_agent,
-    project_usage_by_model,
-)
-from sessionrun.engine.state import State
+from sessionrun.engine.money import describe_wait, to_usd
+from sessionrun.engine.moves import PACED, lacking_tokens
+from sessionrun.engine.state import BUDGET, State
 from sessionrun.engine.task import TaskState
-from sessionrun.engine.tokens import PACED, lacking_tokens
+from sessionrun.model import shown
 from sessionrun.model.asked import UNCLAIMED
 from sessionrun.model.keys import Phase
 from sessionrun.model.places import Place
-from sessionrun.model.shown import Check, EarlierAgent, Feed, PhaseWord, Process, Processes, Summary, Task
 from sessionrun.model.spec import SLOT, title_of
-from sessionrun.model.units import format_time
+from sessionrun.model.usage import Usage
 from sessionrun.model.words import (
     SCHEMA_VERSION,
     LandWord,
@@ -34,13 +28,14 @@ from sessionrun.model.words import (
     Word,
     choose_word,
     describe_session,
+    format_time,
     name_tries,
     stand,
 )
 
 _NO_PLACE: Final = Place()
 
-PHASE_WORDS: Final[Mapping[Phase, PhaseWord]] = {
+PHASE_WORDS: Final[Mapping[Phase, shown.PhaseWord]] = {
     "prepare": "preparing",
     "setup": "initializing",
     "work": "running",
@@ -65,12 +60,12 @@ class Rows:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def __iter__(self) -> Iterator[Task]:
+    def __iter__(self) -> Iterator[shown.Task]:
         for task in self._state.tasks.values():
-            shown = _project_task(self._state, task)
+            row = _project_task(self._state, task)
             for rules in self._state.rules:
-                cast("dict[str, object]", shown).update(rules.show(self._state, task) or {})
-            yield shown
+                cast("dict[str, object]", row).update(rules.show(self._state, task) or {})
+            yield row
 
 
 def project(state: State) -> dict[str, Any]:
@@ -110,7 +105,7 @@ def project_live(state: State) -> dict[str, Any]:
 
 def project_summary(status: Mapping[str, Any]) -> dict[str, Any]:
     """The object of the summary file, out of status.json's."""
-    return {key: status[key] for key in ("schema_version", *Summary.__annotations__)}
+    return {key: status[key] for key in ("schema_version", *shown.Summary.__annotations__)}
 
 
 def summarise(status: dict[str, Any], living: Collection[str], gone: Mapping[str, Gone]) -> dict[str, Any]:
@@ -160,7 +155,7 @@ def _show_all(records: Iterable[Any] | None) -> Any:
     return [asdict(record) for record in records or ()] or None
 
 
-def _project_task(state: State, task: TaskState) -> Task:
+def _project_task(state: State, task: TaskState) -> shown.Task:
     """What is shown of a task of which no business has more to say."""
     spec, place, agent = task.spec, task.place or _NO_PLACE, state.spec.agents.get(task.agent)
     held_until, held, held_reason = _hold(state, task)
@@ -182,7 +177,7 @@ def _project_task(state: State, task: TaskState) -> Task:
         "mends": spec.mend.task if spec.mend else None,
         "agent": task.agent,
         "model": task.last_model or task.asked_model,
-        "earlier_agents": [cast("EarlierAgent", ran._asdict()) for ran in task.ran] or None,
+        "earlier_agents": [cast("shown.EarlierAgent", ran._asdict()) for ran in task.ran] or None,
         "exit_code": task.exit_code,
         "signal": task.signal,
         "leftovers": _show_all(task.leftovers),
@@ -261,7 +256,7 @@ def find_end(task: TaskState) -> int | None:
     return max(task.ended_seq or 0, (task.landing.seq or 0) if task.landing else 0)
 
 
-def _project_check(task: TaskState) -> Check:
+def _project_check(task: TaskState) -> shown.Check:
     """What the checks of the attempt came to; `best_round` is that whose work is kept."""
     counts = task.checked.counts if task.checked else None
     best = task.best
@@ -275,13 +270,15 @@ def _project_check(task: TaskState) -> Check:
     }
 
 
-def _project_processes(state: State) -> Processes | None:
+def _project_processes(state: State) -> shown.Processes | None:
     """The processes that run the session, so that a reader can look for them without reading the logs."""
     last = state.supervisor
     if last is None:
         return None
-    supervisor: Process = {"pid": last.pid, "started": last.started}
-    keeper: Process | None = None if last.keeper is None else {"pid": last.keeper, "started": last.keeper_started}
+    supervisor: shown.Process = {"pid": last.pid, "started": last.started}
+    keeper: shown.Process | None = (
+        None if last.keeper is None else {"pid": last.keeper, "started": last.keeper_started}
+    )
     return {"boot_id": last.boot_id, "pid_ns": last.pid_ns, "supervisor": supervisor, "keeper": keeper}
 
 
@@ -319,7 +316,7 @@ def _hold(state: State, task: TaskState) -> tuple[float | None, str, str | None]
     )
 
 
-def project_feed(state: State) -> Feed | None:
+def project_feed(state: State) -> shown.Feed | None:
     """Where the tasks come from, and whether more may come; null for a session with all its tasks."""
     feed = state.spec.feed
     if feed is None:
@@ -332,4 +329,51 @@ def project_feed(state: State) -> Feed | None:
         "watch": feed.watch,
         "open": state.feed_open,
         "held": state.held,
+    }
+
+
+def project_usage(usage: Usage) -> shown.Usage:
+    """Tokens and cost of one job or of several."""
+    return {
+        "input_tokens": usage.input_tokens,
+        "cached_input_tokens": usage.cached_input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cost_usd": None if usage.cost_usd is None else round(usage.cost_usd, 9),
+        "cost_source": usage.cost_source,
+        "unpriced_jobs": usage.unpriced_jobs,
+    }
+
+
+def project_usage_by_model(totals: Mapping[str, Usage]) -> dict[str, shown.Usage] | None:
+    """The same of each model; None: nothing was used."""
+    return {model: project_usage(used) for model, used in totals.items()} or None
+
+
+def project_usage_by_agent(task: TaskState) -> dict[str, dict[str, shown.Usage]] | None:
+    """The same of each agent and model, if another one than the task's own used some of it."""
+    by_agent: dict[str, dict[str, shown.Usage]] = {}
+    for (agent, model), used in task.usage_by_agent.items():
+        by_agent.setdefault(agent, {})[model] = project_usage(used)
+    return None if by_agent.keys() <= {task.agent} else by_agent
+
+
+def project_session_usage(state: State) -> shown.SessionUsage | None:
+    """What the jobs that have ended used; `cost_usd` is a lower bound unless `cost_complete`."""
+    if not state.usage_by_model:
+        return None
+    used = reduce(Usage.plus, state.usage_by_model.values())
+    return {**project_usage(used), "cost_complete": not used.unpriced_jobs}
+
+
+def project_budget(state: State) -> shown.Budget | None:
+    """The session's budgets and its account; null without a budget of the session."""
+    limits, money = state.spec.limits, state.money
+    if limits.budget_usd is None and limits.soft_budget_usd is None:
+        return None
+    return {
+        "budget_usd": limits.budget_usd,
+        "soft_budget_usd": limits.soft_budget_usd,
+        "spent_usd": to_usd(money.spent),
+        "reserved_usd": to_usd(money.reserved),
+        "held": BUDGET in state.holds,
     }

@@ -1,4 +1,4 @@
-"""Where a task goes when one of its jobs ends: one literal, total grid.
+"""Where a task goes when one of its jobs ends: by one literal, total grid.
 
 Every rule about the order of phases is a cell of the grid (docs/files.md prints it); a phase
 that a task does not have counts as `passed`.  RELEASE is owed by every task whose PREPARE was claimed, so an
@@ -16,16 +16,22 @@ round of which no test is counted is worse than one with counts; where none is c
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from sessionrun.engine.moves import decide_outcome, enter
-from sessionrun.engine.state import State
+from sessionrun.engine.money import describe_used_up, is_used_up
+from sessionrun.engine.moves import decide_outcome, enter, give, job_tokens, offer
+from sessionrun.engine.providers import end_canary, keep_in_work
+from sessionrun.engine.state import BUDGET, State
 from sessionrun.engine.task import UP_TO_WORK, Best, Failure, Keeper, RunningJob, TaskState
 from sessionrun.model.checks import Checked
-from sessionrun.model.events import VERDICTS, JobFinished, JobLost, Stopping, Verdict
+from sessionrun.model.events import VERDICTS, Entry, JobFinished, JobLost, Stopping, Verdict
 from sessionrun.model.keys import PHASES, Phase
 from sessionrun.model.landings import MEND_REFUSED
-from sessionrun.model.reasons import (
+from sessionrun.model.spec import OUTCOMES, RETRY_FAILED, Limits, Outcome, TaskSpec, hides_tests
+from sessionrun.model.units import format_size
+from sessionrun.model.words import (
+    CHECK_NOT_RUN,
     INFRASTRUCTURE,
     LEFT_RUNNING,
     LINGERED,
@@ -34,8 +40,6 @@ from sessionrun.model.reasons import (
     WORKSPACE_REASONS,
     effect_of,
 )
-from sessionrun.model.spec import OUTCOMES, RETRY_FAILED, Limits, Outcome, TaskSpec, hides_tests
-from sessionrun.model.units import format_size
 
 Target: TypeAlias = Phase | Outcome | Literal["again", "keep"]
 """The next phase, the outcome, `again` (the same phase, next start) or `keep` (the outcome decided before)."""
@@ -167,6 +171,81 @@ def count_try(state: State, job: RunningJob, event: JobFinished | JobLost) -> in
     if isinstance(event, JobLost) and event.verdict == "void" and not event.counts:
         return 0
     return ALONE if find_keeper(state) == job.keeper else 1
+
+
+def end_job(state: State, entry: Entry, task: TaskState, job: RunningJob, end: JobFinished, tries: int) -> None:
+    """Where the task goes; `tries` is what the start counts if it has no result."""
+    reason_class, reason = end.reason_class, end.reason
+    verdict: Judgement = end.verdict
+    phase = job.key.phase
+    give(state, list(job_tokens(state, task, phase)))
+    stopped = judge_stopped(phase, job.stopping, end.verdict, end.reason_class)
+    if stopped is not None and job.stopping is not None:
+        verdict, (reason_class, reason) = stopped, describe_stop(task.spec, state.spec.limits, phase, job.stopping)
+    elif reason_class == LEFT_RUNNING and job.stopping is not None:
+        reason = f"{reason} ({describe_stop(task.spec, state.spec.limits, phase, job.stopping)[1]})"
+    if reason_class == LEFT_RUNNING and job.stopping != "timeout" and task.has_round_after(phase):
+        verdict = "overdue"  # the round is not done, and the next one can do what is missing
+    target = TRANSITIONS[phase, verdict, task.has_round_after(phase) and reason_class != CHECK_NOT_RUN]
+    if phase == "work" and verdict not in ("lost", "interrupted", "void", "cancelled"):
+        # before the task may go on with an agent of another provider
+        if state.providers and effect_of(reason_class) == "none":
+            end_canary(state, task, entry.mono)
+        failure = replace(end, reason_class=reason_class, reason=reason)
+        if verdict not in ("passed", "overdue") and keep_in_work(state, entry, task, failure):
+            return
+        if (
+            verdict == "passed"
+            and task.spec.prompt_mode == "continue"
+            and task.thread.turn < len(task.spec.prompts)
+        ):
+            _take_turn(state, task)
+            return
+    if target == "again":
+        task.tries += tries
+        if task.tries < MAX_TRIES and job.stopping is None:
+            task.start += 1
+            offer(state, task)
+            return
+        target = WHEN_AGAIN_ENDS[phase]
+    if phase == "release" and verdict != "passed" and task.place is not None and task.place.worktree is not None:
+        task.place = replace(task.place, kept=reason)  # the worktree, or what is left of it, is where it was
+    _go_to(state, task, target, reason_class, reason)
+
+
+def _go_to(state: State, task: TaskState, target: Target, reason_class: str | None, reason: str | None) -> None:
+    """Enter the phase that the table names, passing those the task does not have, or decide the outcome."""
+    phase = AS_PHASE.get(target)
+    while phase is not None and not task.has_phase(phase):
+        target = TRANSITIONS[phase, "passed", task.round < task.spec.rounds]
+        phase = AS_PHASE.get(target)
+    is_next_round = phase == "work" and task.phase in ("work", "check", "prove")
+    if is_next_round and is_used_up(state, task):
+        decide_outcome(state, task, "failed", BUDGET, describe_used_up(state, task))
+    elif phase is not None:
+        if is_next_round:
+            task.round += 1
+            task.round_deadline, task.overdue = None, reason_class == "round_timeout"
+            if reason_class == LEFT_RUNNING:
+                task.thread = task.thread._replace(broken_off=reason)
+        enter(state, task, phase)
+    elif target == "succeeded":
+        decide_outcome(state, task, "succeeded", *(task.remark or (None, None)))
+    elif target == "keep":
+        task.prepared = False
+        state.queue.decided.append(task.spec.id)
+    else:
+        fail(state, task, AS_OUTCOME[target], reason_class, reason)
+
+
+def _take_turn(state: State, task: TaskState) -> None:
+    """On to the next prompt of the conversation, while there is money for it."""
+    if is_used_up(state, task):
+        decide_outcome(state, task, "failed", BUDGET, describe_used_up(state, task))
+        return
+    task.thread = task.thread._replace(turn=task.thread.turn + 1)
+    task.start, task.tries = task.start + 1, 0
+    offer(state, task)
 
 
 def fail(state: State, task: TaskState, outcome: Outcome, reason_class: str | None, reason: str | None) -> None:

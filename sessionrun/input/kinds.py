@@ -20,9 +20,9 @@ from sessionrun.input.text import quote, shorten
 from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.kinds import MAX_MONEY
 from sessionrun.model.places import check_ref, is_path, parse_repo
-from sessionrun.model.reasons import OF_WORK
 from sessionrun.model.spec import Alternative
-from sessionrun.model.units import END_OF_TIME, MAX_LOAD, check_duration, parse_duration, parse_size
+from sessionrun.model.units import MAX_LOAD, check_duration, parse_duration, parse_size
+from sessionrun.model.words import END_OF_TIME, OF_WORK
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sessionrun.model.landings import LANDING_FOLDER
-from sessionrun.model.units import format_time
-from sessionrun.model.words import IN_LANDING, choose_word
+from sessionrun.model.words import IN_LANDING, choose_word, format_time
 from sessionrun.store.files import list_folders
 from sessionrun.store.session import SessionDir
 

@@ -34,8 +34,7 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import LAND_FAILED, WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.places import LandEntry
 from sessionrun.model.shown import Landing
-from sessionrun.model.units import format_time
-from sessionrun.model.words import LandWord
+from sessionrun.model.words import LandWord, format_time
 
 AGAIN: Final = "sessionrun retry"
 """What a user does after a LAND job failed."""

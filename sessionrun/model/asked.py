@@ -54,9 +54,6 @@ class Sandbox:
         return (f"{self.policy}{closed}", *(limit for limit in LIMITS if getattr(self, limit) is not None))
 
 
-QUEUE_LABEL: Final = "queue"
-"""The label of a task that says which task of the queue it is."""
-
 UNCLAIMED: Final = "it is claimed in the queue first"
 """The reason of the hold on a task that may have no claim; the session lifts it by itself."""
 

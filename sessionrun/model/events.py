@@ -18,9 +18,9 @@ from sessionrun.model.keys import JobKey
 from sessionrun.model.kinds import Amount, Count, Moment, Seconds
 from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.places import Leftover, Place
-from sessionrun.model.reasons import Effect
 from sessionrun.model.spec import AgentSpec, Alternative, Outcome, Price, TaskSpec
 from sessionrun.model.usage import Usage
+from sessionrun.model.words import Effect
 
 JOURNAL_VERSION: Final = 1
 

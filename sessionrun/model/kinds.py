@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Final, TypeAlias, TypedDict
 
 from sessionrun.model.keys import GOOD_ID
-from sessionrun.model.units import END_OF_TIME, MAX_DURATION_S
+from sessionrun.model.units import MAX_DURATION_S
+from sessionrun.model.words import END_OF_TIME
 
 try:
     from msgspec import Meta
@@ -22,7 +23,7 @@ FileName: TypeAlias = Annotated[str, Meta(pattern=r"\A(?!\.{1,2}\Z)[^/\0]+\Z")]
 PathText: TypeAlias = Annotated[str, Meta(pattern=r"\A[^\0]*\Z")]
 """A text that the system takes as a path, or as a word of a command line."""
 
-Time: TypeAlias = Annotated[str, Meta(description="see `units.is_time`")]
+Time: TypeAlias = Annotated[str, Meta(description="see `words.is_time`")]
 Moment: TypeAlias = Annotated[float, Meta(ge=0, lt=END_OF_TIME)]
 """A time in seconds since the epoch."""
 

@@ -233,7 +233,7 @@ class TaskSpec:
     ``target`` where the branch on which the session lands is when it starts, with what its needs left.
 
     `fallback` are the agents that take over, one after the other, when WORK fails for a reason class of
-    `fallback_on` (empty: the usual ones, see `reasons.FALLBACK_ON`).  With `expect_change` work that changes
+    `fallback_on` (empty: the usual ones, see `words.FALLBACK_ON`).  With `expect_change` work that changes
     nothing in its worktree has failed.  `args` are added to those of its agent, not of one that takes over; in
     them ``{task_dir}`` is a folder for the agent's files, one for each task.  `upstream` is there if the workspace
     is a mirror; `cwd` is then a path below the worktree.

@@ -11,9 +11,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sessionrun.model.keys import is_node_id
-from sessionrun.model.reasons import CHECK_NOT_RUN, REASONS
-from sessionrun.model.units import parse_time
-from sessionrun.model.words import BAD, HELD, IN_LANDING, WORDS, Word, read_landing, tell_counts
+from sessionrun.model.words import (
+    BAD,
+    CHECK_NOT_RUN,
+    HELD,
+    IN_LANDING,
+    REASONS,
+    WORDS,
+    Word,
+    parse_time,
+    read_landing,
+    tell_counts,
+)
 
 SHORT_ID: Final = 8
 """So many digits of an id stand for it."""

@@ -23,7 +23,7 @@ from sessionrun.input.text import Breach, parse_json, plain, quote
 from sessionrun.model.errors import InputError
 from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.places import Repository
-from sessionrun.model.units import format_time
+from sessionrun.model.words import format_time
 from sessionrun.queue.feed import Contents, Feed
 from sessionrun.queue.task import (
     LOCK_NAME,

@@ -20,10 +20,9 @@ from typing import Any, Final, NamedTuple
 from sessionrun.client.lookup import load_summaries, resolve_results_dir
 from sessionrun.client.notices import notify
 from sessionrun.client.reading.view import load_or_warn, load_view
-from sessionrun.model.asked import QUEUE_LABEL
 from sessionrun.model.errors import InputError
-from sessionrun.model.units import parse_time
 from sessionrun.model.wording import needs_look
+from sessionrun.model.words import QUEUE_LABEL, parse_time
 from sessionrun.queue.feed import Feed as Feed
 from sessionrun.queue.file import NAME as FILE
 from sessionrun.queue.file import PLACE

@@ -15,12 +15,13 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final, Literal, NamedTuple
 
+from sessionrun.engine.moves import find_limit
 from sessionrun.engine.state import State
 from sessionrun.engine.task import TaskState
-from sessionrun.engine.tokens import find_limit
-from sessionrun.model.asked import QUEUE_LABEL, UNCLAIMED, FeedSpec
+from sessionrun.model.asked import UNCLAIMED, FeedSpec
 from sessionrun.model.keys import describe_id_problem
 from sessionrun.model.spec import RETRY_LOST, SLOT, TaskSpec
+from sessionrun.model.words import QUEUE_LABEL
 from sessionrun.queue.task import QueueTask, Tasks, choose_ready, name_apart, show_line
 
 UNDONE: Final = "not done by session "

@@ -25,7 +25,7 @@ from sessionrun.house import HOUSE, load
 from sessionrun.model.errors import InputError, SessionrunError, StoreError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import JOB_STATUS, MATRIX_RESULTS, Export, SessionSpec, TaskSpec
-from sessionrun.model.units import format_time
+from sessionrun.model.words import format_time
 from sessionrun.store import outside
 from sessionrun.store.creation import has_records
 from sessionrun.store.files import NotRegular, find_beside, read_regular

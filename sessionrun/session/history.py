@@ -17,7 +17,7 @@ from sessionrun.engine.status import project
 from sessionrun.house import HOUSE, describe_missing, find_asked, load
 from sessionrun.model.errors import BusinessMissing, StoreError
 from sessionrun.model.events import Entry
-from sessionrun.model.spec import SessionSpec, TaskSpec
+from sessionrun.model.spec import SessionSpec
 from sessionrun.store.logs import Ledger, LogContents, read_log, told_as_damage
 from sessionrun.store.session import SessionDir
 
@@ -55,11 +55,6 @@ def fold_entries(session: SessionDir, spec: SessionSpec, entries: Iterable[Entry
             apply(state, entry)
             done += 1
     return state
-
-
-def load_tasks(session: SessionDir) -> dict[str, TaskSpec]:
-    """All tasks of a session by id: those of its launch, and those that were added since."""
-    return {task.id: task for task in replay(session)[0].spec.tasks}
 
 
 def load_spec_now(session: SessionDir) -> SessionSpec:

@@ -39,9 +39,9 @@ from sessionrun.keeper.wire import say
 from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.events import Event, JobFinished, JobLost, Verdict
 from sessionrun.model.keys import JobKey
-from sessionrun.model.reasons import EXIT_UNSEEN, LEFT_RUNNING, LINGERED
 from sessionrun.model.spec import BUDGET_VARIABLE, AgentSpec, Job, SessionSpec, TaskSpec
 from sessionrun.model.usage import Usage
+from sessionrun.model.words import EXIT_UNSEEN, LEFT_RUNNING, LINGERED
 from sessionrun.session.executor import Exit
 from sessionrun.session.prompt import BriefProblem, find_feedback, read_earlier_answer, word_prompt, word_task
 from sessionrun.session.shared import Judged, Site, find_phase, list_wraps

@@ -18,9 +18,8 @@ import orjson
 
 from sessionrun.model.shown import Counters, NotifiedTask, Verdict
 from sessionrun.model.spec import SessionSpec
-from sessionrun.model.units import format_time
 from sessionrun.model.wording import name_tasks, tell_reason, tell_session, tell_word
-from sessionrun.model.words import BAD, tell_counts
+from sessionrun.model.words import BAD, format_time, tell_counts
 from sessionrun.session.shared import SHELL
 from sessionrun.session.worker import Worker, serve
 from sessionrun.store.files import open_regular, read_regular, replace_file

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 import orjson
 
 from sessionrun.agents.programs import find_file, find_program
+from sessionrun.engine.moves import MACHINE, has_work_to_start
 from sessionrun.engine.providers import LONGEST_S, SAME_S
 from sessionrun.engine.state import State
-from sessionrun.engine.tokens import MACHINE, has_work_to_start
 from sessionrun.model.events import Event, HoldLifted, HoldPlaced, LimitHeard, TimerFired
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import PROVIDER_PREFIX, AgentSpec, Limits, SessionSpec
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 class Watch(Protocol):
     """Looks at what lies outside of the session; see `LimitSharing`."""
 
-    look_at: float | None
+    look_at: float | None = None
     """When it wants to be asked next (monotonic), whatever happens until then; None: at no time of its own."""
 
-    fds: tuple[int, ...]
+    fds: tuple[int, ...] = ()
     """Each is readable when it wants to be asked: those of its workers."""
 
     def hear(self, state: State, at: float, mono: float) -> Iterable[Event]:
@@ -125,15 +125,13 @@ def _read_table(path: Path) -> dict[str, int]:
     return {words[0]: int(words[1]) for words in rows if len(words) > 1}
 
 
-class MachineWatch:
+class MachineWatch(Watch):
     """Sees that the machine has too much to do or too little memory, and holds a session's starts.
 
     The load is the average of the last minute, as the system has it; free memory is what programs can still get
     before anything is swapped out.  Both are read when a task could start.  While the machine holds that task,
     they are read again every `LOOK_S` seconds, and nothing is recorded unless something has changed.
     """
-
-    fds: tuple[int, ...] = ()
 
     def __init__(
         self,
@@ -144,7 +142,6 @@ class MachineWatch:
         self._limits = limits
         self._load, self._free_memory = load, free_memory
         self._renew_at = 0.0
-        self.look_at: float | None = None
 
     def hear(self, state: State, at: float, mono: float) -> Iterator[Event]:
         """What is to be recorded now."""
@@ -182,7 +179,7 @@ LISTEN_S: Final = 5.0
 SOON_S: Final = 0.2
 
 
-class SilenceWatch:
+class SilenceWatch(Watch):
     """Sees an agent that is silent and does not work: it waits for a limit of its provider, or lingers at its end.
 
     Some agents ask again for hours, and print nothing meanwhile.  Others print their last word and do not exit.
@@ -192,13 +189,10 @@ class SilenceWatch:
     no silence counts.
     """
 
-    fds: tuple[int, ...] = ()
-
     def __init__(self, site: Site, contact_path: Path) -> None:
         """`contact_path` is there while a node or the head of the cluster has no contact."""
         self._site, self._contact_path = site, contact_path
         self._seen: dict[JobKey, tuple[int, float, float]] = {}  # size, since when, when to look at what it says
-        self.look_at: float | None = None
 
     def hear(self, state: State, at: float, mono: float) -> Iterator[Event]:
         """What is to be recorded now."""
@@ -241,7 +235,7 @@ _SHOWN: Final = 8
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 
-class LimitSharing:
+class LimitSharing(Watch):
     """The part of one session in what all sessions of its user know of their accounts: a file for each in a limit.
 
     A session writes what it met, and reads what others met before it decides what to start.  What it reads becomes
@@ -253,9 +247,6 @@ class LimitSharing:
     ours alone, not regular, too large or not of the form counts as absent.  A failure here is logged once and
     never harms the session: it then knows its own limits only.
     """
-
-    look_at: float | None = None
-    fds: tuple[int, ...] = ()
 
     def __init__(self, spec: SessionSpec, environ: Mapping[str, str], log: Callable[[str], None]) -> None:
         self._session_id = spec.session_id

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Final, Literal
 from sessionrun.model.checks import Brief
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
-from sessionrun.model.reasons import LEFT_RUNNING, goes_on
 from sessionrun.model.repositories import resets_hard
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
+from sessionrun.model.words import LEFT_RUNNING, goes_on
 from sessionrun.store.files import NotRegular, read_regular, replace_file
 from sessionrun.store.jobfiles import FEEDBACK, read_tail
 from sessionrun.store.session import SessionDir

@@ -33,7 +33,6 @@ from sessionrun.model.events import (
     Entry,
     Event,
     HoldPlaced,
-    JobFinished,
     JobLost,
     OutputSeen,
     SessionEnded,
@@ -155,33 +154,24 @@ class Supervisor:
 
     def _hear(self, notices: Sequence[Notice]) -> None:
         for notice in notices:
-            if isinstance(notice, Exit):
-                for event in self._judge(notice):
-                    self._record(event)
-            elif isinstance(notice, JobLost):
-                self._record(self._judge_unseen(notice) or notice)
-            else:
-                self._record(notice)
+            for event in self._judge(notice) if isinstance(notice, (Exit, JobLost)) else (notice,):
+                self._record(event)
 
-    def _judge(self, ended: Exit) -> list[Event]:
+    def _judge(self, ended: Exit | JobLost) -> Sequence[Event]:
+        """What the end of a job comes to; where it was not seen, what its agent reported may be enough."""
         task, job = find_job(self._state, ended.key)
         try:
+            if isinstance(ended, JobLost):
+                return (self._jobs.judge_unseen(task, ended) or ended,)
             events = self._jobs.judge(task, ended)
             return events if job is not None else events[-1:]  # the first report has told of other tasks
         except MemoryError:
             raise  # it belongs to no job; the next supervisor begins with little
         except Exception as error:
-            return [fail_job(ended, error)]
-
-    def _judge_unseen(self, lost: JobLost) -> JobFinished | None:
-        """What its agent reported before all of ours were killed may be enough."""
-        try:
-            return self._jobs.judge_unseen(self._state.tasks[lost.key.task], lost)
-        except MemoryError:
-            raise
-        except Exception as error:
-            fail_job(Exit(lost.key, None), error)  # it is logged; the job is lost all the same
-            return None
+            if isinstance(ended, JobLost):
+                fail_job(Exit(ended.key, None), error)  # it is logged; the job is lost all the same
+                return (ended,)
+            return (fail_job(ended, error),)
 
     def _take_requests(self) -> bool:
         """Record what clients ask for; whether there was anything new.  It is acknowledged once it is shown."""

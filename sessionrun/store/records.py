@@ -14,8 +14,7 @@ from sessionrun.model.events import EVENTS, Entry
 from sessionrun.model.frozen import frozen
 from sessionrun.model.kinds import Count, Moment
 from sessionrun.model.spec import SessionSpec, TaskSpec
-from sessionrun.model.units import is_time
-from sessionrun.model.words import SCHEMA_VERSION
+from sessionrun.model.words import SCHEMA_VERSION, is_time
 from sessionrun.store.codec import build, decode
 
 

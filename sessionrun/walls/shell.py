@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
-from sessionrun.model.reasons import NO_PROGRAM
+from sessionrun.model.words import NO_PROGRAM
 from sessionrun.store import processes
 from sessionrun.walls.argv import Walls
 

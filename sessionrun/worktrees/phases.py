@@ -25,9 +25,9 @@ from sessionrun.model.errors import JobFileError, RepositoryFailed
 from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import DROPPED, KEPT, MendBase
 from sessionrun.model.places import Place
-from sessionrun.model.reasons import WORKSPACE_REASONS
 from sessionrun.model.repositories import repository_of, resets_hard
 from sessionrun.model.spec import AND_THEN, Job, TaskSpec, hides_tests, title_of
+from sessionrun.model.words import WORKSPACE_REASONS
 from sessionrun.session.executor import Exit
 from sessionrun.session.shared import PROGRAM, SHELL, Judged, Site, read_last_line
 from sessionrun.store.jobfiles import ANSWER, NOT_BEGUN, load_record_if_any, read_tail, write_record

@@ -34,9 +34,9 @@ from hypothesis import strategies as st
 from sessionrun.agents import markers, table
 from sessionrun.agents.reading import MAX_LINE_BYTES, AgentResult
 from sessionrun.client.reading.outputs import read_steps
-from sessionrun.model.reasons import REASONS
 from sessionrun.model.spec import OutputFormat
 from sessionrun.model.usage import Usage
+from sessionrun.model.words import REASONS
 
 RESULT = {"type": "result", "subtype": "success", "is_error": False, "result": "hi", "num_turns": 1}
 COMPLETED = {"type": "turn.completed", "usage": {"input_tokens": 1, "output_tokens": 1}}

@@ -26,7 +26,7 @@ from sessionrun.agents import table
 from sessionrun.agents.markers import find_in_errors
 from sessionrun.agents.reading import WITHOUT_RESULT, AgentResult
 from sessionrun.engine.money import usage_since
-from sessionrun.model.units import format_time
+from sessionrun.model.words import format_time
 from sessionrun.walls.trial import find_problem
 
 from .model_server import FORMS, GEMINI_FORMS, INPUT_TOKENS, OPENAI_FORMS, OUTPUT_TOKENS

@@ -36,7 +36,7 @@ from sessionrun.cluster.companions import MAX_BYTES
 from sessionrun.cluster.machines import open_head
 from sessionrun.cluster.messages import PROTOCOL
 from sessionrun.cluster.node_directory import load_site
-from sessionrun.model.units import parse_time
+from sessionrun.model.words import parse_time
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 

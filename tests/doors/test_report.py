@@ -38,10 +38,9 @@ from sessionrun.model.events import (
     Verdict,
 )
 from sessionrun.model.keys import JobKey, Phase
-from sessionrun.model.units import parse_time
 from sessionrun.model.usage import Usage
 from sessionrun.model.wording import group_tasks, name_tasks, tell_reason
-from sessionrun.model.words import SIGNS, WORDS
+from sessionrun.model.words import SIGNS, WORDS, parse_time
 from sessionrun.store.session import SessionDir
 
 HOSTILE = (

@@ -8,12 +8,11 @@ from __future__ import annotations
 import json
 import shlex
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Command
-from simulation import AGENTS, PLACES, Scripted, make_session
+from simulation import PLACES, Scripted, make_session
 from stages import make_program
 
 from sessionrun.engine.moves import begin_attempt
@@ -27,7 +26,6 @@ from sessionrun.model.events import Change, JobFinished, JobLost, JobStarted, Re
 from sessionrun.model.keys import JobKey, Phase, parse_job_key
 from sessionrun.model.kinds import DiffStat
 from sessionrun.model.places import Place, Upstream
-from sessionrun.model.reasons import INFRASTRUCTURE, REASONS
 from sessionrun.model.spec import (
     AgentSpec,
     Alternative,
@@ -40,7 +38,8 @@ from sessionrun.model.spec import (
     Workspace,
 )
 from sessionrun.model.usage import Usage, usages_by_agent
-from sessionrun.session.history import begin, load_spec_now, load_tasks
+from sessionrun.model.words import INFRASTRUCTURE, REASONS
+from sessionrun.session.history import begin, load_spec_now
 from sessionrun.session.prompt import word_prompt
 from sessionrun.store.session import SessionDir
 
@@ -95,6 +94,12 @@ class Script(Scripted):
         self.end(parse_job_key(self.until))
         return self.go_on()
 
+    def fail(self, said: str, **fields: Any) -> Script:
+        """The job that was waited for fails, for that reason."""
+        key = parse_job_key(self.until)
+        self.record(JobFinished(key, "failed", said, f"{said}: so it was", **fields))
+        return self
+
     def prompt(self, name: str = "a", answer: str = "") -> str:
         """What the next WORK job of a task is told."""
         task, agent = self[name], self.spec.agents[self[name].agent]
@@ -116,8 +121,11 @@ def make_task(name: str = "a", **changes: object) -> TaskSpec:
     return replace(task, **changes)  # type: ignore[arg-type]
 
 
-def make_script(*tasks: TaskSpec) -> Script:
-    return Script(make_session(tasks or [make_task()]))
+def make_script(*tasks: TaskSpec, **ends: str) -> Script:
+    """A session of these tasks; `ends` are reason classes by task, of the first attempt."""
+    script = Script(make_session(tasks or [make_task()]))
+    script.ends = {f"{name}/1": said for name, said in ends.items()}
+    return script
 
 
 def test_each_follow_up_goes_on_in_the_conversation_and_where_the_work_lies() -> None:
@@ -162,9 +170,7 @@ def test_a_broken_attempt_at_a_follow_up_is_told_of() -> None:
 
 
 def test_a_conversation_that_is_too_long_begins_anew() -> None:
-    script = make_script()
-    script.ends["a/1"] = "context_full"
-    script.go_on()
+    script = make_script(a="context_full").go_on()
     assert script["a"].last_thread.conversation == "talk-a"
     script.follow()
     assert script["a"].thread.conversation is None
@@ -178,9 +184,7 @@ def test_a_conversation_that_is_too_long_begins_anew() -> None:
 def test_a_conversation_that_is_gone_begins_anew() -> None:
     script = make_script().go_on().follow()
     assert script.prompt() == "more"
-    gone = JobFinished(JobKey("a", 2, 1, "work", 1), "failed", "no_conversation", "no_conversation: talk-a")
-    script.record(gone)
-    script.go_on("a/2/1/work/2")
+    script.fail("no_conversation").go_on("a/2/1/work/2")
     assert script["a"].thread.conversation is None
     assert script.prompt().startswith("first\n\nsecond\n\nYou have worked")
     assert script.prompt().endswith("Now you are asked:\n\nmore")
@@ -196,17 +200,33 @@ def test_a_new_conversation_is_told_of_all_follow_ups() -> None:
 
 
 def test_a_run_that_a_limit_breaks_off_is_asked_again() -> None:
-    script = make_script().go_on().follow()
-    key = JobKey("a", 2, 1, "work", 1)
-    script.record(JobFinished(key, "failed", "usage_limit", "usage_limit: until noon", resets_at=1.0))
+    script = make_script().go_on().follow().fail("usage_limit", resets_at=1.0)
     assert "Go on where you stopped. You were asked:\n\nmore" in script.prompt()
 
 
-def test_the_agent_that_knows_the_conversation_goes_on_with_it() -> None:
-    script = make_script(make_task(fallback=(Alternative("two"),)))
-    assert "two" in AGENTS
-    script.ends["a/1"] = "auth"
+@pytest.mark.parametrize(("used", "goes_on"), [(None, None), (Usage(5, 0), None), (Usage(5, 7), "c1")])
+def test_a_conversation_in_which_nothing_was_answered_is_not_gone_on_with(
+    used: Usage | None, goes_on: str | None
+) -> None:
+    script = make_script().go_on("a/1/1/work/1").fail("usage_limit", conversation="c1", usage=used)
+    assert script["a"].thread.conversation == goes_on
+
+
+def test_a_turn_that_met_a_limit_is_asked_again() -> None:
+    """In the conversation of those before; after another attempt's start all turns come again."""
+    script = make_script(TaskSpec("a", ("x", "y", "z"), "continue", agent="one", retries=1))
     script.go_on("a/1/1/work/2")
+    assert (script.prompt(), script["a"].thread.turn) == ("y", 2)
+    script.fail("usage_limit", conversation="talk-a").go_on("a/1/1/work/3")
+    assert (script["a"].thread.conversation, script["a"].thread.turn) == ("talk-a", 2)
+    assert script.prompt().endswith("You were asked:\n\ny")
+    script.end(parse_job_key(script.until))
+    assert script.go_on("a/1/1/work/4").prompt() == "z"
+    assert script.fail("auth").go_on("a/2/1/work/1")["a"].thread == Thread()
+
+
+def test_the_agent_that_knows_the_conversation_goes_on_with_it() -> None:
+    script = make_script(make_task(fallback=(Alternative("two"),)), a="auth").go_on("a/1/1/work/2")
     assert script["a"].agent == "two"
     del script.ends["a/1"]
     script.finish()
@@ -236,11 +256,7 @@ def test_tasks_that_need_it_get_its_work_as_it_was_until_the_follow_up_succeeds(
 def test_a_prepare_that_fails_leaves_the_place_as_it_was() -> None:
     script = make_script().go_on()
     script.ask("a")
-    script.go_on("a/2/1/prepare/1")
-    script.record(
-        JobFinished(JobKey("a", 2, 1, "prepare", 1), "failed", "workspace_failed", "workspace_failed: no")
-    )
-    script.go_on()
+    script.go_on("a/2/1/prepare/1").fail("workspace_failed").go_on()
     assert script["a"].reason_class == "workspace_failed"
     assert script["a"].place == Place("b", None, "base", commit="c1")
     script.ask("a")
@@ -251,10 +267,9 @@ def test_a_prepare_that_fails_leaves_the_place_as_it_was() -> None:
 
 def test_what_cannot_be_continued_is_refused() -> None:
     script = make_script(
-        make_task("a"), make_task("b", needs=("a",)), make_task("m", upstream=Upstream("u", None, "/m"))
-    )
-    script.ends["a/1"] = "agent_error"
-    script.go_on("a/1/1/work/1")
+        *(make_task("a"), make_task("b", needs=("a",)), make_task("m", upstream=Upstream("u", None, "/m"))),
+        a="agent_error",
+    ).go_on("a/1/1/work/1")
     assert script["m"].outcome == "succeeded"
     assert script.ask("a") == "task 'a' has not ended: wait for it, or cancel it first"
     assert script.ask("none") == "there is no task 'none'"
@@ -313,10 +328,8 @@ def make_with_model(name: str = "a", **fields: Any) -> TaskSpec:
 
 
 def play(*tasks: TaskSpec, **ends: str) -> Script:
-    """A session of these tasks that has ended; `ends` are reason classes by task, of the first attempt."""
-    script = Script(make_session(tasks))
-    script.ends = {f"{name}/1": said for name, said in ends.items()}
-    return script.go_on()
+    """A session of these tasks that has ended."""
+    return make_script(*tasks, **ends).go_on()
 
 
 def change(script: Script, *names: str, **fields: Any) -> str | None:
@@ -379,9 +392,7 @@ def test_what_was_used_stays_with_the_agent_that_used_it() -> None:
 
 def test_after_a_fallback_the_record_says_with_whom_the_attempt_ended() -> None:
     # the first job was refused, the agent that took over fails; a task of that kind is tried anew
-    script = Script(make_session([make_with_model(fallback=(Alternative("three"),))]))
-    script.ends["a/1"] = "auth"
-    script.go_on("a/1/1/work/2")
+    script = make_script(make_with_model(fallback=(Alternative("three"),)), a="auth").go_on("a/1/1/work/2")
     script.ends["a/1"] = "exit_code"
     script.finish()
     assert (shown(script, "a")["outcome"], shown(script, "a")["agent"]) == ("failed", "three")
@@ -429,28 +440,14 @@ def test_a_follow_up_keeps_the_agent_that_knows_the_conversation() -> None:
 
 
 def test_a_retry_that_waits_for_its_release_changes_at_once() -> None:
-    script = Script(
-        make_session([make_with_model(workspace=Workspace("worktree"), fallback=(Alternative("three"),))])
-    )
-    script.ends["a/1"] = "exit_code"
-    script.go_on("a/1/1/release/1")
+    asked = make_with_model(workspace=Workspace("worktree"), fallback=(Alternative("three"),))
+    script = make_script(asked, a="exit_code").go_on("a/1/1/release/1")
     assert change(script, "a", agent="three") is None
     assert (script["a"].agent, script["a"].again) == ("three", True)
     script.finish()
     a = shown(script, "a")
     assert (a["attempt"], a["outcome"], a["agent"]) == (2, "succeeded", "three")
     assert a["earlier_agents"] == [{"attempt": 1, "agent": "one", "model": "m1"}]
-
-
-@pytest.fixture
-def agents(own_place: Path) -> Path:
-    """The agent `fake`, which prints its arguments and the prompt."""
-    program = make_program(own_place / "fake", 'echo "fake $*"\ncat')
-    (own_place / "sessionrun.toml").write_text(
-        f'[agents.fake]\nargv = [{json.dumps(str(program))}, "{{model_args}}"]\nmodel_args = ["-m", "{{model}}"]\n'
-        '[agents.gone]\nargv = ["no-such-program"]\n'
-    )
-    return own_place
 
 
 NAMES = [field.name for field in fields(TaskState)]
@@ -484,7 +481,13 @@ def test_what_outlives_an_attempt_and_what_a_request_for_another() -> None:
 
 
 @pytest.mark.slow
-def test_the_command(sessionrun: Command, agents: Path) -> None:
+def test_the_command(sessionrun: Command) -> None:
+    """Its agent `fake` prints its arguments and the prompt."""
+    program = make_program(sessionrun.cwd / "fake", 'echo "fake $*"\ncat')
+    (sessionrun.cwd / "sessionrun.toml").write_text(
+        f'[agents.fake]\nargv = [{json.dumps(str(program))}, "{{model_args}}"]\nmodel_args = ["-m", "{{model}}"]\n'
+        '[agents.gone]\nargv = ["no-such-program"]\n'
+    )
     plan = [{"id": "a", "prompt": "exit 3"}, {"id": "b", "prompt": "true", "needs": "a"}]
     session_id = sessionrun("--agent", "shell", "-q", stdin=json.dumps(plan)).stdout.strip()
     sessionrun.wait(session_id)
@@ -500,9 +503,7 @@ def test_the_command(sessionrun: Command, agents: Path) -> None:
     sessionrun("retry", session_id, "--agent", "fake", "--model", "m 2", "--sync")
     sessionrun.wait(session_id)
     assert (sessionrun.directory(session_id) / "task-a.txt").read_text() == "fake -m m 2\nexit 3"
-    session = SessionDir(sessionrun.directory(session_id))
-    spec, tasks = load_spec_now(session), load_tasks(session)
-    assert {task.id: task for task in spec.tasks} == tasks, "readers take these for its tasks"
+    spec = load_spec_now(SessionDir(sessionrun.directory(session_id)))
     assert [(task.agent, task.model) for task in spec.tasks] == [("fake", "m 2"), ("shell", None)]
     told = sessionrun("explain", session_id, "a").stdout
     assert "\nattempt 1 (shell): work " in told and "\nattempt 2 (fake/m 2): work " in told

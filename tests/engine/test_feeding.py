@@ -25,7 +25,7 @@ from sessionrun.engine.scheduler import Record, decide
 from sessionrun.engine.state import State
 from sessionrun.engine.status import project
 from sessionrun.landing.records import Fate, LandingLog, SlotRecord
-from sessionrun.model.asked import QUEUE_LABEL, TROUBLE, UNCLAIMED, Cluster, FeedSpec, SlotsOffered
+from sessionrun.model.asked import TROUBLE, UNCLAIMED, Cluster, FeedSpec, SlotsOffered
 from sessionrun.model.errors import InputError
 from sessionrun.model.events import Entry, Event, SessionEnded, TaskAdded
 from sessionrun.model.keys import describe_id_problem
@@ -33,6 +33,7 @@ from sessionrun.model.landings import LANDING_FOLDER, Mend
 from sessionrun.model.places import LandEntry
 from sessionrun.model.places import Place as Workplace
 from sessionrun.model.spec import Landing, Outcome, TaskSpec
+from sessionrun.model.words import QUEUE_LABEL
 from sessionrun.queue.claims import _judge
 from sessionrun.queue.feeder import Dry, News, QueueFeeder, Visitor
 from sessionrun.queue.file import FileFeed

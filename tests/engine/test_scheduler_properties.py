@@ -15,11 +15,11 @@ from simulated import Fate, SimulatedExecutor
 from simulation import AGENTS, CLASSES, EPOCH_S, Drive, Planned, as_read, judge, make_session
 
 from sessionrun.engine.fold import apply
+from sessionrun.engine.moves import job_tokens, span_tokens
 from sessionrun.engine.scheduler import Order, decide
 from sessionrun.engine.state import State, provider_of
 from sessionrun.engine.status import project
 from sessionrun.engine.task import UP_TO_WORK
-from sessionrun.engine.tokens import job_tokens, span_tokens
 from sessionrun.engine.transitions import MAX_STARTS
 from sessionrun.model.checks import HiddenTests
 from sessionrun.model.events import (
@@ -42,7 +42,6 @@ from sessionrun.model.events import (
     Verdict,
 )
 from sessionrun.model.keys import JobKey
-from sessionrun.model.reasons import Effect
 from sessionrun.model.spec import (
     RETRY_FAILED,
     RETRY_LOST,
@@ -57,6 +56,7 @@ from sessionrun.model.spec import (
     Workspace,
 )
 from sessionrun.model.usage import Usage
+from sessionrun.model.words import Effect
 from sessionrun.session.executor import Exit
 from sessionrun.session.history import begin
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -27,9 +26,9 @@ from sessionrun.agents import table
 from sessionrun.client.planning.plan import Planned as PlannedSession
 from sessionrun.client.planning.plan import plan as plan_input
 from sessionrun.engine.fold import apply
+from sessionrun.engine.moves import MACHINE, START, find_width_fault
 from sessionrun.engine.status import project
 from sessionrun.engine.task import RunningJob
-from sessionrun.engine.tokens import MACHINE, START, find_width_fault
 from sessionrun.model.events import (
     Entry,
     Event,
@@ -157,12 +156,6 @@ def test_a_container_has_less_memory_than_its_machine(tmp_path: Path) -> None:
     assert measure_free_memory(tmp_path / "none", groups) is None
 
 
-@pytest.fixture
-def place(own_place: Path) -> Iterator[Path]:
-    (own_place / "sessionrun.toml").write_text('max_load = 3\nstagger = "9s"\nhalt = "now"\n')
-    yield own_place
-
-
 def settle(limits: dict[str, object], **asked: Any) -> Limits:
     Path("p.json").write_text(json.dumps({"prompts": ["true"], "agent": "shell", "limits": limits}))
     planned = plan_input("p.json", asked)
@@ -170,7 +163,8 @@ def settle(limits: dict[str, object], **asked: Any) -> Limits:
     return planned.spec.limits
 
 
-def test_the_command_line_wins_over_the_input_and_that_over_the_configuration(place: Path) -> None:
+def test_the_command_line_wins_over_the_input_and_that_over_the_configuration(own_place: Path) -> None:
+    (own_place / "sessionrun.toml").write_text('max_load = 3\nstagger = "9s"\nhalt = "now"\n')
     limits = settle({"max_load": 5, "min_free_memory": "512M", "stagger": 0, "halt": "soon"})
     expected = (5.0, GIB >> 1, None, "soon")
     assert (limits.max_load, limits.min_free_memory, limits.stagger_s, limits.halt) == expected
@@ -191,10 +185,6 @@ def test_a_limit_of_0_is_none_where_there_is_a_usual_one(
 ) -> None:
     (own_place / "sessionrun.toml").write_text(f"workspace_timeout = {config}\n")
     assert settle({"workspace_timeout": said}).workspace_timeout_s == limit
-
-
-def test_halt_needs_a_number_of_failures(own_place: Path) -> None:
-    assert settle({"max_failures": 2}, halt="now").halt == "now"
 
 
 @pytest.mark.slow

@@ -31,8 +31,8 @@ from sessionrun.input.rows import SETTINGS
 from sessionrun.input.settings import Options, read_values
 from sessionrun.input.text import MAX_INPUT_BYTES
 from sessionrun.model.errors import InputError
-from sessionrun.model.reasons import OF_WORK
 from sessionrun.model.spec import Check, Prove, TaskSpec
+from sessionrun.model.words import OF_WORK
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data" / "dialects"

@@ -22,12 +22,8 @@ from sessionrun.engine.transitions import (
 )
 from sessionrun.model.events import VERDICTS, Stopping, Timer, Verdict
 from sessionrun.model.keys import PHASES, Phase
-from sessionrun.model.reasons import (
-    LEFT_RUNNING,
-    REASONS,
-    effect_of,
-)
 from sessionrun.model.spec import Check, Limits, TaskSpec
+from sessionrun.model.words import LEFT_RUNNING, REASONS, effect_of
 
 CALLS = {"format_reason": 0, "Problem": 0, "Marker": 0, "_name_phase": 1, "decide_outcome": 3, "JobFinished": 2}
 """Functions that are given a reason class, and at which place."""

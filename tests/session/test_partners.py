@@ -20,13 +20,11 @@ from conftest import Command, eventually
 from shown import with_state, with_word
 from simulation import make_session
 
-from sessionrun.agents.table import BUILTIN
 from sessionrun.engine.status import project
 from sessionrun.model.spec import TaskSpec
 from sessionrun.session import notifying
 from sessionrun.session.history import begin
 from sessionrun.session.notifying import FILE, Notifying
-from sessionrun.session.partners import find_files
 from sessionrun.store.session import SessionDir
 
 # --- a program that speaks as claude does, and has a quota; a limit that a session met is known to the others ---
@@ -241,12 +239,6 @@ def test_a_launch_says_that_its_provider_is_held(quota: Quota) -> None:
     assert len(quota.runs()) == 3
 
 
-def test_two_accounts_of_one_agent_do_not_hold_each_other(own_place: Path) -> None:
-    spec = replace(make_session([]), agents={"claude": BUILTIN["claude"]})
-    one, other = (find_files(spec, {"ANTHROPIC_API_KEY": key}) for key in ("sk-one", "sk-another"))
-    assert one.keys() == other.keys() and one != other
-
-
 # --- who is told: once of a session's end, its first failure, hold and landing; and what becomes of that ---
 
 STATUS: dict[str, Any] = {**project(begin(make_session([TaskSpec("a", ("x",))]))), "name": "nightly"}
@@ -395,26 +387,3 @@ def test_a_session_tells_an_address(
     session = SessionDir(sessionrun.directory(session_id))
     eventually(lambda: not session.is_alive())
     assert len(seen) == 2
-
-
-def is_another(sessionrun: Command, session_id: str, pid: int) -> bool:
-    """Whether another supervisor was started."""
-    return sessionrun.supervisor(session_id) != pid
-
-
-@pytest.mark.slow
-def test_the_supervisor_is_killed_while_it_tells(sessionrun: Command) -> None:
-    """kill -9 again and again while the receiver waits: in the end the message is there, and recorded."""
-    command = 'while ! [ -e go ]; do sleep 0.02; done; echo "$SESSIONRUN_EVENT" >> told'
-    session_id = sessionrun.start(["true"], "--notify", command)
-    sessionrun.wait(session_id)
-    session = SessionDir(sessionrun.directory(session_id))
-    for _ in range(3):
-        pid = sessionrun.supervisor(session_id)
-        os.kill(pid, 9)
-        eventually(partial(is_another, sessionrun, session_id, pid))
-    (sessionrun.cwd / "go").touch()
-    eventually(lambda: not session.is_alive())
-    assert set((sessionrun.cwd / "told").read_text().splitlines()) == {"completed"}
-    told = json.loads((session.path / FILE).read_bytes())["events"]
-    assert told["completed"]["deliveries"][0]["delivered_at"]

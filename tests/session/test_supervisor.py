@@ -62,7 +62,7 @@ from sessionrun.store.creation import create_session
 from sessionrun.store.files import NotRegular
 from sessionrun.store.jobfiles import ANSWER, write_record
 from sessionrun.store.logs import AppendLog
-from sessionrun.store.requests import load_requests, open_wake, parse_request, ring, send_request, speak
+from sessionrun.store.requests import load_requests, open_wake, parse_request, ring, speak
 from sessionrun.store.session import SessionDir
 
 __all__ = ["project"]
@@ -100,17 +100,9 @@ class FullDisk(AppendLog):
 
 
 def make_session(root: Path, *tasks: TaskSpec, slots: int | None = None) -> tuple[SessionDir, SessionSpec]:
-    spec = SessionSpec(
-        session_id="0b0e0f3c-0000-4000-8000-000000000001",
-        created_at="2026-01-01T00:00:00.000Z",
-        dialect="prompts",
-        source="test",
-        cwd=str(root),
-        agent="shell",
-        agents={"shell": AgentSpec("shell", ("/bin/sh", "{prompt_file}"), stdin="none", prompt_kind="script")},
-        tasks=tasks,
-        resources={} if slots is None else {SLOT: slots},
-    )
+    shell = AgentSpec("shell", ("/bin/sh", "{prompt_file}"), stdin="none", prompt_kind="script")
+    spec = simulation.make_session(tasks, resources={} if slots is None else {SLOT: slots})
+    spec = replace(spec, session_id="0b0e0f3c-0000-4000-8000-000000000001", cwd=str(root), agents={"shell": shell})
     session = SessionDir(root / "results" / f"session-{spec.session_id}")
     create_session(session, spec)
     return session, spec
@@ -195,32 +187,6 @@ def test_a_request_that_comes_while_it_leaves_is_taken(own_place: Path) -> None:
     assert state.ended == SessionEnded("completed", "succeeded")
     assert load_requests(session) == []
     assert replay(session) == state
-
-
-def test_an_ended_session_is_re_opened_by_a_request_that_waited(own_place: Path) -> None:
-    """What is shown goes from ended to running and to ended; its older entries stay as they are."""
-    session, spec = make_session(own_place, TaskSpec("a", ("true",)), TaskSpec("b", ("true",), needs=("a",)))
-    run(session, spec, lambda job: Fate(wait_status=1 << 8))
-    before = session.journal_path.read_bytes()
-    first = session.load_status()
-    assert first is not None and first["ended_at"] is not None
-    send_request(session, {"kind": "retry"})
-    seen: list[tuple[object, object]] = []
-
-    def look() -> None:
-        status, summary = session.load_status(), session.load_summary()
-        assert status is not None and summary is not None
-        seen.append((status["ended_at"], summary["ended_at"]))
-        assert load_requests(session) == []
-
-    state, executor = run(session, spec, lambda job: Fate(duration_s=1), on_wait=look, state=replay(session))
-    assert [(job.key.task, job.key.attempt) for job in executor.started] == [("a", 2), ("b", 1)]
-    assert seen and set(seen) == {(None, None)}
-    assert state.ended == SessionEnded("completed", "succeeded")
-    assert session.journal_path.read_bytes().startswith(before)
-    last = session.load_status()
-    assert last is not None and last["ended_at"] > first["ended_at"]
-    assert last["started_at"] == first["started_at"]
 
 
 def test_a_request_taken_before_is_not_taken_again(own_place: Path) -> None:

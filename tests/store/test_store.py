@@ -30,7 +30,7 @@ from sessionrun.model.errors import InputError, SessionNotFound, StoreError
 from sessionrun.model.events import Entry, RequestReceived, TaskAdded, to_record
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
-from sessionrun.session.history import load_tasks
+from sessionrun.session.history import load_spec_now
 from sessionrun.store import files, index, locks, logs
 from sessionrun.store.creation import create_session, discard_session
 from sessionrun.store.files import NotRegular, name_beside, read_regular, remove_left, replace_file
@@ -412,7 +412,7 @@ def test_tasks_that_were_added_later_are_tasks(tmp_path: Path) -> None:
     late = TaskSpec("late", ("x",))
     journal = AppendLog(session.journal_path)
     journal.append([orjson.dumps(to_record(Entry(1, 1.0, 1.0, TaskAdded(late))))])
-    assert list(load_tasks(session).values()) == [*make_spec().tasks, late]
+    assert load_spec_now(session).tasks == (*make_spec().tasks, late)
 
 
 def test_a_branch_without_a_repository_is_damage(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ from sessionrun.input.rows import SETTINGS
 from sessionrun.input.settings import Options, first
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import SLOT, WORKSPACE_TIMEOUT_S, Limits, SessionSpec
-from sessionrun.model.units import format_time
 from sessionrun.model.validation import validate_wishes
+from sessionrun.model.words import format_time
 
 if TYPE_CHECKING:
     from sessionrun.model.events import TasksAdded

@@ -14,7 +14,7 @@ from sessionrun.engine.task import TaskState, find_handed
 from sessionrun.house import find_due
 from sessionrun.model.repositories import has_worktree
 from sessionrun.model.spec import SLOT, SessionSpec, TaskSpec, title_of
-from sessionrun.model.units import format_time
+from sessionrun.model.words import format_time
 from sessionrun.session.shared import find_counterpart
 
 

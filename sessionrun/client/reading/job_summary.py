@@ -10,7 +10,7 @@ from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import JOB_STATUS, SessionSpec, TaskSpec
 from sessionrun.session.exports import find_behind, word_job
-from sessionrun.session.history import load_tasks
+from sessionrun.session.history import load_spec_now
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.store.session import SessionDir
 
@@ -20,7 +20,8 @@ def summarise_jobs(session: SessionDir, spec: SessionSpec, status: Mapping[str, 
     exports = [export for export in spec.exports if export.kind == JOB_STATUS]
     if not exports:
         return None
-    tasks, specs = {task["id"]: task for task in status["tasks"]}, load_tasks(session)
+    tasks = {task["id"]: task for task in status["tasks"]}
+    specs = {task.id: task for task in load_spec_now(session).tasks}
     results = [
         _describe(session, spec, specs, job_id, [tasks[part] for part in parts if part in tasks])
         for export in exports

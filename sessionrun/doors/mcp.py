@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial, wraps
 from inspect import getdoc
 from pathlib import Path
@@ -99,7 +99,12 @@ class Tools:
             raise InputError("give either prompts, a list of texts, or plan, an object or the name of a file")
         asked = {"agent": agent, "model": model, "name": name, "prompts": list(prompts), "check": list(check)}
         limits = {"max_parallel": max_parallel, "timeout_s": timeout, "budget_usd": budget_usd}
-        planned = api.plan(_read_plan(plan), {**asked, **limits, "worktree": worktree})
+        if isinstance(plan, str) and plan.lstrip()[:1] in ("{", "["):  # the plan itself, spelled as a text
+            try:
+                plan = orjson.loads(plan)
+            except orjson.JSONDecodeError as error:
+                raise InputError(f"plan: not valid JSON: {error}") from None
+        planned = api.plan(plan, {**asked, **limits, "worktree": worktree})
         if isinstance(planned, api.Nothing) or not planned.spec.tasks:
             return {"session_id": None, "total": 0}
         session = api.launch(planned.spec, self._results_dir)
@@ -205,17 +210,6 @@ class Tools:
 
     def _open(self, session_id: str) -> SessionDir:
         return api.open_session(self._results_dir, session_id)
-
-
-def _read_plan(plan: Mapping[str, Any] | list[Any] | str | None) -> Mapping[str, Any] | list[Any] | str | None:
-    if not isinstance(plan, str) or plan.lstrip()[:1] not in ("{", "["):
-        return plan
-    try:
-        value = orjson.loads(plan)
-    except orjson.JSONDecodeError as error:
-        raise InputError(f"plan: not valid JSON: {error}") from None
-    assert isinstance(value, (dict, list))
-    return value
 
 
 def _bound(max_bytes: int) -> int:

@@ -21,14 +21,10 @@ def command(origin: bool) -> Answer:
     """
     from sessionrun.input.config import DEFAULT, trace_settings
 
-    settings = [
-        {
-            "name": one.name,
-            "value": str(one.value) if isinstance(one.value, Path) else one.value,
-            "origin": one.origin,
-        }
-        for one in trace_settings(Path.cwd(), os.environ)
-    ]
+    settings = []
+    for one in trace_settings(Path.cwd(), os.environ):
+        value = str(one.value) if isinstance(one.value, Path) else one.value
+        settings.append({"name": one.name, "value": value, "origin": one.origin})
     shown = [one for one in settings if origin or one["origin"] != DEFAULT]
     rows = [
         (one["name"], "-" if one["value"] is None else tell_value(one["value"]), one["origin"]) for one in shown

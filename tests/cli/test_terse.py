@@ -6,6 +6,8 @@ import json
 import re
 import uuid
 from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -19,7 +21,7 @@ from test_looks import BEGAN, make_task, make_view
 from sessionrun.cli.formats import FORMATS
 from sessionrun.cli.render import encode, versioned
 from sessionrun.cli.results import digest_lines
-from sessionrun.client.reading.digest import describe_digest, divide
+from sessionrun.client.reading.digest import BYTES_PER_TOKEN, describe_digest, divide
 from sessionrun.model.errors import InputError
 from sessionrun.store.session import SessionDir
 
@@ -216,3 +218,25 @@ def test_short_answers_leave_room_to_long_ones() -> None:
     assert divide([10, 1000, 20, 1000], 230) == [10, 100, 20, 100]
     assert divide([10, 20], 100) == [10, 20]
     assert divide([], 100) == []
+
+
+@pytest.mark.slow
+def test_a_token_is_counted_as_more_bytes_than_it_has(tmp_path: Path) -> None:
+    """By a tokenizer that needs no network: 200 answers of 1 MB of code and words stay within 2,000 tokens."""
+    if find_spec("mistral_common") is None:
+        pytest.skip("mistral-common, which brings a tokenizer, is not installed: pip install -e .[tokens]")
+    tekken = import_module("mistral_common.tokens.tokenizers.tekken")
+    file = max((Path(str(tekken.__file__)).parents[2] / "data").glob("tekken*.json"))
+    tokenizer = tekken.Tekkenizer.from_file(file)
+    source = "".join(path.read_text() for path in sorted(Path(__file__).parents[1].rglob("test_*.py")))[:1_000_000]
+    tasks = make_tasks(tmp_path, [(source[number:] + source[:number], source[:5000]) for number in range(200)])
+    failed = [task for task in tasks if task["outcome"] == "failed"]
+    view = make_digest_view(tmp_path, tasks)
+    for limit in (2000, 8000):
+        lines = digest_lines(SessionDir(tmp_path), {**view, "tasks": tasks}, tasks, BYTES_PER_TOKEN * limit)
+        digest = describe_digest(SessionDir(tmp_path), view, tasks, BYTES_PER_TOKEN * limit, spell)
+        as_json = spell(digest)
+        for content in ("\n".join(lines).encode(), as_json):
+            assert len(tokenizer.encode(content.decode(), bos=False, eos=False)) <= limit
+            names = content.decode()
+            assert all(re.search(rf"\b({task['id']}|{task['num']})\b", names) for task in failed)

@@ -88,34 +88,24 @@ def test_the_example_and_the_block_of_its_page(own_place: Path) -> None:
     assert [line.split()[1:] for line in lines if line] == [["succeeded", "hello"], ["succeeded", "42"]]
 
 
-def test_a_task_that_failed_just_now_is_tried_again(own_place: Path) -> None:
-    """Its end is in the journal, and the supervisor of a large session replaces status.json seconds later."""
+def test_what_status_json_does_not_say_yet_counts(own_place: Path) -> None:
+    """The supervisor of a large session replaces it seconds after the journal has what became of a task."""
     session = start({"id": "bad", "prompt": f"{WAITS}; exit 3"}, {"id": "long", "prompt": "sleep 600"})
     eventually(lambda: api.load_view(session)["running"] == 2)
-    before = session.read_status()
+    runs = session.status_path.read_bytes()
     (own_place / "go").touch()
     eventually(lambda: api.load_view(session)["failed"] == 1)
-    assert before is not None
-    session.status_path.write_bytes(before)
+    failed = session.status_path.read_bytes()
+    session.status_path.write_bytes(runs)
     retried = api.retry(session, failed=True)
     assert [(task["id"], task["reason_class"]) for task in retried.before] == [("bad", "exit_code")]
     eventually(lambda: api.load_view(session)["tasks"][0]["outcome"] == "failed")
-    session.status_path.write_bytes(before)
-    assert continue_task(session, "bad", "exit 0").taken
-
-
-def test_what_seems_to_be_over_is_looked_at_once_more(own_place: Path) -> None:
-    """A status.json that lags says that there is nothing to stop."""
-    waits = "test -e go || exit 3; sleep 600"
-    session = start({"id": "bad", "prompt": waits}, {"id": "long", "prompt": "sleep 600"})
-    eventually(lambda: api.load_view(session)["failed"] == 1)
-    before = session.read_status()
-    (own_place / "go").touch()
     api.retry(session, ["bad"], asked=api.AskedChange(prompt="sleep 500"))
     eventually(lambda: api.load_view(session)["running"] == 2)
-    assert before is not None
-    session.status_path.write_bytes(before)
+    session.status_path.write_bytes(failed)  # which says that there is nothing to stop
     assert [task["outcome"] for task in api.cancel(session, ["bad"]).tasks] == ["cancelled"]
+    session.status_path.write_bytes(runs)
+    assert continue_task(session, "bad", "exit 0").taken
 
 
 def test_on_a_full_disk_nothing_is_over_while_a_process_of_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -200,8 +200,14 @@ class Tools:
         """What tasks changed in their worktrees."""
         session = self._open(session_id)
         chosen = api.find_changed(session, tasks)
-        bound = _bound(max_bytes)
-        changes = [_take_change(change, bound) for change in api.read_changes(session, chosen, stat=not patch)]
+        bound, changes = _bound(max_bytes), []
+        for change in api.read_changes(session, chosen, stat=not patch):
+            text, size = b"", 0
+            for piece in change.pieces:  # the beginning of it all is kept, and how much there is
+                size += len(piece)
+                text += piece[: max(0, bound - len(text))]
+            about = {key: change.task[key] for key in ("id", "branch", "commit")}
+            changes.append({**about, "text": text.decode("utf-8", "backslashreplace"), "text_bytes": size})
         record: Record = {"session_id": session.session_id, "tasks": changes}
         frame = len(orjson.dumps({**record, "tasks": [{**task, "text": ""} for task in changes]}))
         for task in changes:
@@ -222,16 +228,6 @@ def _add_words(session: SessionDir, tasks: Sequence[dict[str, Any]]) -> list[Rec
 
 def _tell(reply: api.Reply) -> Record:
     return _fit({**make_brief(reply.view, reply.tasks, every=True), "taken": reply.taken})
-
-
-def _take_change(change: api.Change, most: int) -> Record:
-    """A change with the first `most` bytes of its text, and the size of all of it."""
-    text, size = b"", 0
-    for piece in change.pieces:
-        size += len(piece)
-        text += piece[: max(0, most - len(text))]
-    shown = {"id": change.task["id"], "branch": change.task["branch"], "commit": change.task["commit"]}
-    return {**shown, "text": text.decode("utf-8", "backslashreplace"), "text_bytes": size}
 
 
 def _cut(text: str, room: int) -> str:

@@ -26,7 +26,6 @@ from hypothesis import strategies as st
 from shown import check_golden, mask, with_state, with_word
 from terminal import Terminal
 
-from sessionrun.cli.board import ALL_KEYS, Choice, choose_tasks, draw
 from sessionrun.cli.list import _count, _tell_totals, name_all
 from sessionrun.cli.render import escape, escape_line, local_time, mark, short_time, table_lines
 from sessionrun.cli.standing import (
@@ -39,7 +38,7 @@ from sessionrun.cli.standing import (
     task_lines,
     tell_left,
 )
-from sessionrun.cli.watch import Watcher
+from sessionrun.cli.watch import ALL_KEYS, Choice, Watcher, choose_tasks, draw
 from sessionrun.client.graph import estimate_left
 from sessionrun.client.reading.steps import list_steps
 from sessionrun.client.reading.view import load_view

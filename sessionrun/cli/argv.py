@@ -224,8 +224,6 @@ def refuse_mistyped_verb(words: Sequence[str]) -> None:
     word = "".join(words[(place := find_first(words)) : place + 1])
     if word in KNOWN or not re.fullmatch("[a-zA-Z][a-zA-Z-]*", word) or os.path.lexists(word):
         return
-    if any(option.partition("=")[0] in FLAG_VERBS for option in words):
-        return
     from difflib import get_close_matches
 
     close = get_close_matches(word.lower(), [*VERBS, *ALIASES], n=1, cutoff=0.7)

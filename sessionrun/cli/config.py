@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -22,10 +21,10 @@ def command(origin: bool) -> Answer:
     """
     from sessionrun.input.config import DEFAULT, trace_settings
 
-    settings = [
-        {"name": one.name, "value": _plain(one.value), "origin": one.origin}
-        for one in trace_settings(Path.cwd(), os.environ)
-    ]
+    settings = []
+    for one in trace_settings(Path.cwd(), os.environ):
+        value = str(one.value) if isinstance(one.value, Path) else one.value
+        settings.append({"name": one.name, "value": value, "origin": one.origin})
     shown = [one for one in settings if origin or one["origin"] != DEFAULT]
     rows = [
         (one["name"], "-" if one["value"] is None else tell_value(one["value"]), one["origin"]) for one in shown
@@ -33,10 +32,6 @@ def command(origin: bool) -> Answer:
     width = 3 if origin else 2
     lines = table_lines(("SETTING", "VALUE", "ORIGIN")[:width], [row[:width] for row in rows])
     return Answer({"settings": settings}, lines if shown else ["No setting differs from its default."])
-
-
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
 
 
 @click.command("schema")

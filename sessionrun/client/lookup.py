@@ -57,6 +57,8 @@ def find_session(results_dir: Path, wanted: str) -> SessionDir:
         SessionNotFound: none, or several.
     """
     matches = match_sessions(results_dir, wanted)
+    if len(matches) == 1:
+        return matches[0]
     if not matches:
         here = list(iterate_sessions(results_dir))
         # as much of an id as was typed; of a launch that was killed there is a directory, but no session
@@ -66,9 +68,13 @@ def find_session(results_dir: Path, wanted: str) -> SessionDir:
         raise SessionNotFound(
             f"no session {wanted!r} in {results_dir} or elsewhere{meant}; `sessionrun list --all` shows all"
         )
-    if len(matches) > 1:
-        raise SessionNotFound(_describe_choice(wanted, matches))
-    return matches[0]
+    if all(session.session_id.startswith(wanted.removeprefix(PREFIX)) for session in matches):
+        ids = name_some(sorted(session.session_id for session in matches), NAMED)
+        raise SessionNotFound(f"{wanted!r} matches {len(matches)} sessions ({ids}): give more of the id")
+    starts = (_load_either(session, "started_at", "created_at") or "?" for session in matches)
+    newest = sorted(zip(starts, (session.session_id for session in matches), strict=True), reverse=True)
+    named = name_some([f"{session_id} of {started}" for started, session_id in newest], NAMED)
+    raise SessionNotFound(f"{len(matches)} sessions have the name {wanted!r}: {named}; give an id")
 
 
 def match_sessions(results_dir: Path, wanted: str) -> list[SessionDir]:
@@ -120,16 +126,6 @@ def _load_either(session: SessionDir, key: str, field: str) -> str | None:
     except (SessionrunError, OSError):
         return None
     return found
-
-
-def _describe_choice(wanted: str, sessions: Sequence[SessionDir]) -> str:
-    if all(session.session_id.startswith(wanted.removeprefix(PREFIX)) for session in sessions):
-        ids = name_some(sorted(session.session_id for session in sessions), NAMED)
-        return f"{wanted!r} matches {len(sessions)} sessions ({ids}): give more of the id"
-    starts = (_load_either(session, "started_at", "created_at") or "?" for session in sessions)
-    newest = sorted(zip(starts, (session.session_id for session in sessions), strict=True), reverse=True)
-    named = name_some([f"{session_id} of {started}" for started, session_id in newest], NAMED)
-    return f"{len(sessions)} sessions have the name {wanted!r}: {named}; give an id"
 
 
 def resolve_results_dir(given: Path | None) -> Path:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial, wraps
 from inspect import getdoc
 from pathlib import Path
@@ -99,7 +99,12 @@ class Tools:
             raise InputError("give either prompts, a list of texts, or plan, an object or the name of a file")
         asked = {"agent": agent, "model": model, "name": name, "prompts": list(prompts), "check": list(check)}
         limits = {"max_parallel": max_parallel, "timeout_s": timeout, "budget_usd": budget_usd}
-        planned = api.plan(_read_plan(plan), {**asked, **limits, "worktree": worktree})
+        if isinstance(plan, str) and plan.lstrip()[:1] in ("{", "["):  # the plan itself, spelled as a text
+            try:
+                plan = orjson.loads(plan)
+            except orjson.JSONDecodeError as error:
+                raise InputError(f"plan: not valid JSON: {error}") from None
+        planned = api.plan(plan, {**asked, **limits, "worktree": worktree})
         if isinstance(planned, api.Nothing) or not planned.spec.tasks:
             return {"session_id": None, "total": 0}
         session = api.launch(planned.spec, self._results_dir)
@@ -195,8 +200,14 @@ class Tools:
         """What tasks changed in their worktrees."""
         session = self._open(session_id)
         chosen = api.find_changed(session, tasks)
-        bound = _bound(max_bytes)
-        changes = [_take_change(change, bound) for change in api.read_changes(session, chosen, stat=not patch)]
+        bound, changes = _bound(max_bytes), []
+        for change in api.read_changes(session, chosen, stat=not patch):
+            text, size = b"", 0
+            for piece in change.pieces:  # the beginning of it all is kept, and how much there is
+                size += len(piece)
+                text += piece[: max(0, bound - len(text))]
+            about = {key: change.task[key] for key in ("id", "branch", "commit")}
+            changes.append({**about, "text": text.decode("utf-8", "backslashreplace"), "text_bytes": size})
         record: Record = {"session_id": session.session_id, "tasks": changes}
         frame = len(orjson.dumps({**record, "tasks": [{**task, "text": ""} for task in changes]}))
         for task in changes:
@@ -205,17 +216,6 @@ class Tools:
 
     def _open(self, session_id: str) -> SessionDir:
         return api.open_session(self._results_dir, session_id)
-
-
-def _read_plan(plan: Mapping[str, Any] | list[Any] | str | None) -> Mapping[str, Any] | list[Any] | str | None:
-    if not isinstance(plan, str) or plan.lstrip()[:1] not in ("{", "["):
-        return plan
-    try:
-        value = orjson.loads(plan)
-    except orjson.JSONDecodeError as error:
-        raise InputError(f"plan: not valid JSON: {error}") from None
-    assert isinstance(value, (dict, list))
-    return value
 
 
 def _bound(max_bytes: int) -> int:
@@ -228,16 +228,6 @@ def _add_words(session: SessionDir, tasks: Sequence[dict[str, Any]]) -> list[Rec
 
 def _tell(reply: api.Reply) -> Record:
     return _fit({**make_brief(reply.view, reply.tasks, every=True), "taken": reply.taken})
-
-
-def _take_change(change: api.Change, most: int) -> Record:
-    """A change with the first `most` bytes of its text, and the size of all of it."""
-    text, size = b"", 0
-    for piece in change.pieces:
-        size += len(piece)
-        text += piece[: max(0, most - len(text))]
-    shown = {"id": change.task["id"], "branch": change.task["branch"], "commit": change.task["commit"]}
-    return {**shown, "text": text.decode("utf-8", "backslashreplace"), "text_bytes": size}
 
 
 def _cut(text: str, room: int) -> str:

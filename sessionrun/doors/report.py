@@ -7,9 +7,8 @@ from typing import Any, Final
 
 from sessionrun import __version__
 from sessionrun.client.reading.telling import Failure
-from sessionrun.doors.drawing import MOST_ROWS, WAYS, draw_needs, draw_timeline
+from sessionrun.doors.drawing import MOST_ROWS, WAYS, draw_needs, draw_timeline, make_grid
 from sessionrun.doors.gathering import FEW, MOST, Matter, is_wrong
-from sessionrun.doors.grid import make_grid
 from sessionrun.doors.markup import NUMBERS, Markup, Part, cells, document, join, section, table, tag
 from sessionrun.doors.task import (
     has_costs,

@@ -64,68 +64,48 @@ def test_what_a_public_function_takes_and_returns_is_public() -> None:
             assert word in dir(api) or not is_ours, f"{function.__name__} has {word}"
 
 
-@pytest.mark.parametrize(
-    ("given", "answers"),
-    [
-        (None, ["greet succeeded: hello", "add succeeded: 42"]),
-        ("plan.json", ["one succeeded: by file"]),
-    ],
-)
-def test_the_example(own_place: Path, given: str | None, answers: list[str]) -> None:
+def run_python(*words: str) -> tuple[int, list[str], str]:
+    """A program of Python: its exit code, the lines that it printed, and what it said on standard error."""
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stdout.splitlines(), done.stderr
+
+
+def test_the_example_and_the_block_of_its_page(own_place: Path) -> None:
+    program = str(EXAMPLES / "python" / "start_and_wait.py")
     (own_place / "plan.json").write_text('[{"id": "one", "prompt": "echo by file"}]')
-    argv = [sys.executable, str(EXAMPLES / "python" / "start_and_wait.py"), *([given] if given else [])]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stderr) == (0, "")
-    head, *rest = done.stdout.splitlines()
-    assert rest == answers
-    word, session_id = head.split()
-    assert word == "started"
-    assert api.load_view(api.open_session(None, session_id))["name"] == "example"
-
-
-def test_the_block_of_its_page() -> None:
+    usual = ["greet succeeded: hello", "add succeeded: 42"]
+    for given, answers in (((), usual), (("plan.json",), ["one succeeded: by file"])):
+        code, (head, *rest), errors = run_python(program, *given)
+        assert (code, rest, errors) == (0, answers, "")
+        word, session_id = head.split()
+        assert word == "started"
+        assert api.load_view(api.open_session(None, session_id))["name"] == "example"
+    assert run_python(program, "none.json") == (2, [], "start_and_wait: none.json: no such file\n")
     text = (EXAMPLES / "python" / "README.md").read_text()
     (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stderr) == (0, "")
-    said = [line.split()[1:] for line in done.stdout.splitlines() if line]
-    assert said == [["succeeded", "hello"], ["succeeded", "42"]]
+    code, lines, errors = run_python("-c", block)
+    assert (code, errors) == (0, "")
+    assert [line.split()[1:] for line in lines if line] == [["succeeded", "hello"], ["succeeded", "42"]]
 
 
-def test_the_example_tells_what_is_wrong(own_place: Path) -> None:
-    argv = [sys.executable, str(EXAMPLES / "python" / "start_and_wait.py"), "none.json"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", "start_and_wait: none.json: no such file\n")
-
-
-def test_a_task_that_failed_just_now_is_tried_again(own_place: Path) -> None:
-    """Its end is in the journal, and the supervisor of a large session replaces status.json seconds later."""
+def test_what_status_json_does_not_say_yet_counts(own_place: Path) -> None:
+    """The supervisor of a large session replaces it seconds after the journal has what became of a task."""
     session = start({"id": "bad", "prompt": f"{WAITS}; exit 3"}, {"id": "long", "prompt": "sleep 600"})
     eventually(lambda: api.load_view(session)["running"] == 2)
-    before = session.read_status()
+    runs = session.status_path.read_bytes()
     (own_place / "go").touch()
     eventually(lambda: api.load_view(session)["failed"] == 1)
-    assert before is not None
-    session.status_path.write_bytes(before)
+    failed = session.status_path.read_bytes()
+    session.status_path.write_bytes(runs)
     retried = api.retry(session, failed=True)
     assert [(task["id"], task["reason_class"]) for task in retried.before] == [("bad", "exit_code")]
     eventually(lambda: api.load_view(session)["tasks"][0]["outcome"] == "failed")
-    session.status_path.write_bytes(before)
-    assert continue_task(session, "bad", "exit 0").taken
-
-
-def test_what_seems_to_be_over_is_looked_at_once_more(own_place: Path) -> None:
-    """A status.json that lags says that there is nothing to stop."""
-    waits = "test -e go || exit 3; sleep 600"
-    session = start({"id": "bad", "prompt": waits}, {"id": "long", "prompt": "sleep 600"})
-    eventually(lambda: api.load_view(session)["failed"] == 1)
-    before = session.read_status()
-    (own_place / "go").touch()
     api.retry(session, ["bad"], asked=api.AskedChange(prompt="sleep 500"))
     eventually(lambda: api.load_view(session)["running"] == 2)
-    assert before is not None
-    session.status_path.write_bytes(before)
+    session.status_path.write_bytes(failed)  # which says that there is nothing to stop
     assert [task["outcome"] for task in api.cancel(session, ["bad"]).tasks] == ["cancelled"]
+    session.status_path.write_bytes(runs)
+    assert continue_task(session, "bad", "exit 0").taken
 
 
 def test_on_a_full_disk_nothing_is_over_while_a_process_of_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,8 +208,7 @@ def test_a_program_may_have_put_others_in_the_place_of_its_streams(own_place: Pa
         "sys.stdout.write('said once')\n"
         f"api.launch(api.plan([{WAITS!r}], {{'agent': 'shell'}}).spec)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "said once", "")
+    assert run_python("-c", code) == (0, ["said once"], "")
     (own_place / "go").touch()
     session = api.open_session(None, "last")
     assert api.wait(session).view["outcome"] == "succeeded"

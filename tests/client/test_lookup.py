@@ -14,7 +14,6 @@ import pytest
 from conftest import Command
 from shown import with_state
 from simulation import make_session
-from stages import make_repository_of
 
 from sessionrun.cli.options import Answer, act_on_each
 from sessionrun.client.lookup import Chosen, choose_sessions, find_session, is_in_state
@@ -142,13 +141,6 @@ def ids_of(record: dict[str, Any]) -> set[str]:
     return {one["session_id"] for one in record["sessions"]}
 
 
-def test_one_word_for_a_path_and_one_for_a_text(sessionrun: Command, pair: tuple[str, str]) -> None:
-    task = sessionrun.load("results", pair[1], "bad")["tasks"][0]
-    shown = sessionrun.load("status", pair[1], "bad")["tasks"][0]
-    assert {key: task[key] for key in shown} == shown
-    assert (task["output"], task["text"], task["stderr_text"]) == ("task-bad.txt", "", "why\n")
-
-
 def test_selectors_choose_sessions(sessionrun: Command, pair: tuple[str, str]) -> None:
     good, bad = pair
     for words, wanted in (
@@ -158,6 +150,7 @@ def test_selectors_choose_sessions(sessionrun: Command, pair: tuple[str, str]) -
         (("--label", "team=x"), {good, bad}),
         (("--label", "team=x", "--label", "kind=bad"), {bad}),
         (("--since", "1h"), {good, bad}),
+        (("--limit", "1"), {bad}),
         (("--since", "2100-01-01"), set()),
         ((good[:8], bad), {good, bad}),
         ((good, bad, "--label", "kind=good"), {good}),
@@ -239,20 +232,6 @@ def test_an_error_of_one_of_several_is_told_with_it(capsys: pytest.CaptureFixtur
     assert act_on_each(Chosen(sessions, (), True), act, as_json=True) == 4
     told = json.loads(capsys.readouterr().out)["sessions"]
     assert told == [{"session_id": "a", "error": {"code": 4, "message": "it is gone"}}, {"session_id": "b"}]
-
-
-@pytest.mark.slow
-def test_what_agents_pay_that_read_the_work(sessionrun: Command) -> None:
-    """The workflow W2: three tasks with worktrees."""
-    make_repository_of(sessionrun.cwd, {})
-    names = ("one", "two", "three")
-    plan = {"prompts": [{"id": name, "prompt": f"seq 30 > {name}.txt; echo made"} for name in names]}
-    session_id = sessionrun.start(plan, "--worktree")
-    reading = Meter(sessionrun)
-    reading("wait", session_id)
-    assert reading("results", session_id).count("\nmade\n") == 3
-    assert reading("diff", session_id).count("diff --git") == 3
-    assert (reading.calls + 1, reading.size < 5_800) == (4, True)
 
 
 @pytest.mark.slow

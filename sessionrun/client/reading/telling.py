@@ -81,9 +81,16 @@ def add_tellings(
 
 
 def tell(session: SessionDir, task: Task) -> Section | None:
-    """The step at which a task failed, and its telling lines; None: it did not fail, or nothing was printed."""
-    step = find_failed_step(session, task)
-    if step is None or task["reason_class"] in _HIDDEN:
+    """The step whose output says why a task failed or did not land, and its telling lines; None: there is none."""
+    if (task.get("landing") or {}).get("output"):
+        step = "gate"
+    elif task["status"] != "completed" or task["outcome"] in ("succeeded", "skipped"):
+        step = ""
+    elif task["reason_class"] in _LATE and list_step(session, task, "check", task["round"]):
+        step = "check"
+    else:
+        step = _STEP_OF.get(task["reason_class"] or "", "work")
+    if not step or task["reason_class"] in _HIDDEN:
         return None
     worktree = load_worktree(session, task["id"], task["attempt"])
     return read_section(step, list_step(session, task, step), worktree)
@@ -94,17 +101,6 @@ def read_section(step: str, paths: Iterable[Path], worktree: str | None = None) 
     texts = (read_tail(path).decode("utf-8", "backslashreplace") for path in paths)
     lines = choose_lines("\n".join(texts), worktree)
     return Section(step, lines) if lines else None
-
-
-def find_failed_step(session: SessionDir, task: Mapping[str, Any]) -> str | None:
-    """The step whose output says why a task failed, or did not land; None: there is none."""
-    if (task.get("landing") or {}).get("output"):
-        return "gate"
-    if task["status"] != "completed" or task["outcome"] in ("succeeded", "skipped"):
-        return None
-    if task["reason_class"] in _LATE and list_step(session, task, "check", task["round"]):
-        return "check"
-    return _STEP_OF.get(task["reason_class"] or "", "work") or None
 
 
 def list_step(

@@ -1,6 +1,6 @@
 """What the tests of the real agents share: a home and a repository of their own, the model server, the command.
 
-And the table of what was seen.  It must not know what a test expects.
+It must not know what a test expects.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from stages import make_repository_of
 from sessionrun.agents import table
 from sessionrun.store.processes import JOB_MARKER
 
-from .install import AGENTS, FOLDER, find_version, make_environ
+from .install import FOLDER, find_version, make_environ
 from .model_server import ModelServer
 
 MODELS: Final = {
@@ -47,8 +47,6 @@ _SETTINGS: Final = (
     *("LITELLM_", "XDG_CACHE_", "XDG_DATA_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"),
 )
 """Variables of the user's that would lead the agents to other places, keys or servers."""
-
-_SEEN: Final[list[str]] = []
 
 
 def write_settings(home: Path, url: str) -> Mapping[str, str]:
@@ -99,7 +97,6 @@ class Stage:
     command: Command
     server: ModelServer
     repository: Path
-    seen: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def start(self, tasks: list[dict[str, Any]], *words: str, max_parallel: int = 4) -> str:
         """Start a session, detached; the id.  Each task names its agent; the model is the one for it."""
@@ -146,10 +143,7 @@ class Stage:
         kill_sessions(self.command.results)
 
     def _record(self, session_id: str, task: dict[str, Any]) -> None:
-        """Say what became of a task, for the table; keep what it printed if that is asked for."""
-        session = self.command.status(session_id)
-        said = {entry["id"]: entry for entry in session["tasks"]}[task["id"]]
-        self.seen[task["id"]] = said
+        """Keep what a task printed if that is asked for."""
         if RECORD_TO is None:
             return
         folder = Path(RECORD_TO, task["agent"], find_version(task["agent"]) or "unknown")
@@ -211,9 +205,6 @@ def stage(own_place: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
     made = Stage(Command(repository, own_place / "results"), server, repository)
     yield made
     made.stop()
-    for task_id, task in made.seen.items():
-        head = f"{task['agent']:9} {task_id:12} {task['outcome'] or 'held':10} {task['duration_s'] or 0:6.1f} s"
-        _SEEN.append(f"{head}  {task['reason'] or ''}"[:160])
 
 
 @pytest.fixture(params=table.FIRST_FOUND)
@@ -231,14 +222,3 @@ def needs_claude() -> None:
     problem = find_agent("claude")
     if problem:
         pytest.skip(problem)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print which agents there were, and what became of their tasks."""
-    if not _SEEN:
-        return
-    terminalreporter.section("real agents")
-    for name in AGENTS:
-        terminalreporter.write_line(f"{name:9} {find_version(name) or find_agent(name) or 'on PATH'}")
-    for line in sorted(_SEEN):
-        terminalreporter.write_line(line)

@@ -424,8 +424,7 @@ def may_succeed(output: OutputFormat, stdout: bytes) -> bool:
             continue
         part = event.get("part")
         if {
-            "claude": event.get("type") == "result" and event.get("is_error") is False,
-            "qwen": event.get("type") == "result" and event.get("is_error") is False,
+            **dict.fromkeys(("claude", "qwen"), event.get("type") == "result" and event.get("is_error") is False),
             "codex": event.get("type") == "turn.completed",
             "gemini": event.get("type") == "result" and event.get("status") == "success",
             "opencode": isinstance(part, dict) and part.get("reason") == "stop",

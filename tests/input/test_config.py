@@ -21,7 +21,6 @@ from sessionrun.input.config import Config, load_config, load_results_dir
 from sessionrun.input.rows import SETTINGS
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import AgentSpec
-from sessionrun.store.index import user_directory
 
 
 @dataclass(frozen=True)
@@ -35,27 +34,21 @@ class Places:
     def environ(self, **variables: str) -> dict[str, str]:
         return {"HOME": str(self.home), "XDG_CONFIG_HOME": str(self.home / ".config"), **variables}
 
-    def user(self, text: str) -> Path:
-        return self._write(self.home / ".config" / "sessionrun" / "config.toml", text)
+    def user(self, text: str) -> None:
+        file = self.home / ".config" / "sessionrun" / "config.toml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
 
     def project(self, text: str) -> Path:
-        return self._write(self.top / "sessionrun.toml", text)
+        file = self.top / "sessionrun.toml"
+        file.write_text(text)
+        return file
 
-    def here(self, text: str) -> Path:
-        return self._write(self.deep / "sessionrun.toml", text)
+    def here(self, text: str) -> None:
+        (self.deep / "sessionrun.toml").write_text(text)
 
     def load(self, **variables: str) -> Config:
         return load_config(self.deep, self.environ(**variables))
-
-    def refusal(self, **variables: str) -> str:
-        with pytest.raises(InputError) as caught:
-            self.load(**variables)
-        return str(caught.value)
-
-    def _write(self, file: Path, text: str) -> Path:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-        return file
 
 
 @pytest.fixture
@@ -74,13 +67,6 @@ def test_nothing_said(places: Places) -> None:
     config = places.load()
     assert config._replace(origins={}, tables={}) == Config(agents=BUILTIN)
     assert load_results_dir(places.deep, places.environ()) == (None, None)
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere platformdirs itself is asked")
-@pytest.mark.parametrize("value", ["", "config", "./config", "~/config", "../config"])
-def test_a_relative_xdg_config_home_is_ignored(value: str, tmp_path: Path) -> None:
-    environ = {"XDG_CONFIG_HOME": value, "HOME": str(tmp_path)}
-    assert user_directory("config", environ) == tmp_path / ".config" / "sessionrun"
 
 
 def test_settings_of_each_kind(places: Places) -> None:
@@ -241,7 +227,8 @@ def test_a_broken_file_stops_launches_and_nothing_else(sessionrun: Command) -> N
 )
 def test_a_number_of_very_many_digits_is_refused(places: Places, key: str, why: str) -> None:
     places.here(f"{key} = 0x{'f' * 4000}")
-    assert places.refusal().endswith(why)
+    with pytest.raises(InputError, match=f"{why}$"):
+        places.load()
 
 
 @pytest.mark.parametrize(

@@ -69,32 +69,6 @@ def test_nothing_said(places: Places) -> None:
     assert load_results_dir(places.deep, places.environ()) == (None, None)
 
 
-def test_settings_of_each_kind(places: Places) -> None:
-    places.project(
-        """
-        agent = "claude"
-        max_parallel = 0
-        timeout = "15m"
-        results_dir = "runs"
-        approve = false
-        halt = "now"
-        min_free_memory = "4G"
-        """
-    )
-    assert places.load()._replace(origins={}, tables={}) == Config(
-        BUILTIN,
-        values={
-            "agent": "claude",
-            "max_parallel": 0,
-            "timeout_s": 900.0,
-            "results_dir": places.top / "runs",
-            "approve": False,
-            "halt": "now",
-            "min_free_memory": 4 << 30,
-        },
-    )
-
-
 def test_current_directory_before_the_repositorys_top(places: Places) -> None:
     places.project('agent = "top"\nmodel = "m"')
     places.here('agent = "here"')
@@ -285,7 +259,8 @@ def test_where_each_setting_is_written(
     mine = '[agents.mine]\nargv = ["my", "{prompt_file}"]\nstdin = "none"\n'
     user.write_text(f'agent = "claude"\nmodel = "opus"\nmax_parallel = 7\n{mine}')
     project = sessionrun.cwd / "sessionrun.toml"
-    project.write_text('agent = "shell"\nnotify = "true"\nresults_dir = "out"\n')
+    more = 'halt = "now"\nmin_free_memory = "4G"\ntimeout = "15m"\n'
+    project.write_text(f'agent = "shell"\nnotify = "true"\nresults_dir = "out"\n{more}')
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("SESSIONRUN_MAX_PARALLEL", "3")
     monkeypatch.setenv("SESSIONRUN_YOLO", "0")
@@ -295,6 +270,8 @@ def test_where_each_setting_is_written(
     assert (told["max_parallel"]["value"], told["max_parallel"]["origin"]) == (3, "SESSIONRUN_MAX_PARALLEL")
     assert (told["approve"]["value"], told["approve"]["origin"]) == (False, "SESSIONRUN_YOLO")
     assert told["results_dir"]["value"] == str(sessionrun.cwd / "out") and told["notify"]["value"] == ["true"]
+    kinds = {name: told[name]["value"] for name in ("halt", "min_free_memory", "timeout_s")}
+    assert kinds == {"halt": "now", "min_free_memory": 4 << 30, "timeout_s": 900.0}
     assert told["agents.mine"]["origin"] == str(user) and told["budget_usd"]["origin"] == "default"
     table = sessionrun("config", "--origin").stdout.splitlines()
     assert re.fullmatch(

@@ -107,34 +107,6 @@ def test_asking_for_the_dialect_by_name() -> None:
 # --- who wins ---
 
 
-def test_timeouts_from_weak_to_strong() -> None:
-    fallback = Options({}, {"timeout_s": 1})
-    assert only(load('["p"]', options=fallback)).timeout_s == 1
-    defaults = '{"defaults": {"timeout": 2}, "prompts": [%s]}'
-    assert only(load(defaults % '"p"', options=fallback)).timeout_s == 2
-    flag = Options({"timeout_s": 3}, {"timeout_s": 1})
-    assert only(load(defaults % '"p"', options=flag)).timeout_s == 3
-    assert only(load(defaults % '{"prompt": "p", "timeout": 4}', options=flag)).timeout_s == 4
-    assert only(load(defaults % '{"prompt": "p", "timeout": 0}', options=flag)).timeout_s is None
-    assert only(load(defaults % '"p"', options=Options({"timeout_s": 0}))).timeout_s is None
-
-
-@pytest.mark.parametrize(
-    ("flag", "written", "configured", "settled"),
-    [
-        (None, None, None, None),
-        (None, None, 4, 4),
-        (None, 0, 4, None),
-        (None, 3, 4, 3),
-        (2, 3, 4, 2),
-        (0, 3, 4, None),
-    ],
-)
-def test_max_parallel(flag: int | None, written: int | None, configured: int | None, settled: int | None) -> None:
-    options = Options({"max_parallel": flag}, {"max_parallel": configured})
-    assert load(json.dumps({"max_parallel": written, "prompts": ["p"]}), options=options).max_parallel == settled
-
-
 @pytest.mark.parametrize(
     ("flags", "top", "task", "agent", "model"),
     [

@@ -1,4 +1,4 @@
-"""What can be found out about agent CLIs before they get a task: versions, signs of a log-in, readiness.
+"""What can be found out about agent CLIs before they get a task: versions, signs of a log-in, readiness, refusals.
 
 Programs are asked short questions, all at once.  A question is a command with an end: standard input is empty, and
 what is printed goes into files that no other process sees.  A command without an answer when the time is up is
@@ -16,13 +16,15 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import BinaryIO, Final, Literal, NamedTuple, TypeVar
 
+from sessionrun.agents import table
 from sessionrun.agents.programs import Program, find_callers, find_file, find_program
 from sessionrun.agents.reading import one_line
-from sessionrun.agents.table import BUILTIN
+from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import AgentSpec
 
@@ -35,6 +37,7 @@ _KEYS: Final = ("_API_KEY", "_API_TOKEN", "_API_BASE")
 """How the names of variables end that hold keys and addresses of providers."""
 
 READY_TIMEOUT_S: Final = 30.0
+VERSION_TIMEOUT_S: Final = 10.0
 MODEL_TOKEN: Final = "{model}"
 
 _MAX_VERSION: Final = 30
@@ -119,7 +122,7 @@ def _list_settings(known: Program, environ: Mapping[str, str], use: Use) -> Iter
 
 def _is_used_otherwise(agent: AgentSpec, known: Program, environ: Mapping[str, str], use: Use) -> bool:
     """Whether it may ask another provider than it does by itself, or one that needs no key."""
-    plain = BUILTIN.get(os.path.basename(agent.argv[0]))
+    plain = table.BUILTIN.get(os.path.basename(agent.argv[0]))
     if use.args or plain is None or agent.argv[1:] != plain.argv[1:]:
         return True
     has_key = any(value and name.endswith(_KEYS) for name, value in environ.items())
@@ -183,19 +186,6 @@ def _read_lines(stream: BinaryIO, *, end: bool) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-def find_versions(
-    agents: Mapping[str, AgentSpec], programs: Mapping[str, str], *, timeout_s: float
-) -> dict[str, str | None]:
-    """What the programs (absolute paths, by agent) say of their version; None: nothing."""
-    questions = {
-        name: Question((program, "--version"), _environment_of(agents[name]))
-        for name, program in programs.items()
-        if agents[name].prompt_kind != "script"  # as `sh`, which has none
-    }
-    lines = {name: answer.first_line for name, answer in ask(questions, timeout_s=timeout_s).items()}
-    return {name: line and line[:_MAX_VERSION] for name, line in lines.items()}
-
-
 def is_known_version(known: Program, version: str) -> bool | None:
     """Whether a program that says this of its version is like the one we know; None: it says no version."""
     match = _MAJOR_MINOR.search(version)
@@ -241,3 +231,93 @@ def find_unready(
         if problem is not None:
             lines.setdefault(key[0], []).append(one_line(f"{shlex.join(filter(None, words[key]))}: {problem}"))
     return {name: "; ".join(several) for name, several in lines.items()}
+
+
+# --- all that is known of each ---
+
+
+@frozen
+class Examined:
+    """One agent as it was found.
+
+    `known` is whether we tried such a version (None: unknown).  `refusal` is why it would not start; `ready` is
+    None if it was not asked, `unready` what it answered.  `hint` is one line on what matters most.
+    """
+
+    name: str
+    builtin: bool
+    provider: str
+    path: str | None
+    version: str | None
+    known: bool | None
+    known_version: str | None
+    signed_in: SignedIn
+    signed_in_by: str | None
+    refusal: str | None
+    ready: bool | None
+    unready: str | None
+    hint: str | None
+
+    @property
+    def startable(self) -> bool:
+        """Whether it could start; whether its provider accepts it is another question."""
+        return self.path is not None and self.refusal is None and self.ready is not False
+
+
+def examine(known: Mapping[str, AgentSpec], *, approve: bool) -> list[Examined]:
+    """Examine all agents, as they would start with all permissions or not; programs are asked side by side."""
+    path = os.environ.get("PATH")
+    programs = {name: table.find_program(agent, path) for name, agent in known.items()}
+    there = {name: program for name, program in programs.items() if program}
+    questions = {
+        name: Question((program, "--version"), _environment_of(known[name]))
+        for name, program in there.items()
+        if known[name].prompt_kind != "script"  # as `sh`, which has none
+    }
+    versions = ask(questions, timeout_s=VERSION_TIMEOUT_S)
+    lines = {name: answer.first_line for name, answer in versions.items() if answer.first_line}
+    unready = find_unready(known[name] for name in there)
+    return [
+        _examine(agent, programs[name], lines.get(name), unready.get(name), approve=approve)
+        for name, agent in known.items()
+    ]
+
+
+def _examine(
+    agent: AgentSpec, program: str | None, version: str | None, why: str | None, *, approve: bool
+) -> Examined:
+    about, refusal, hint = find_known(agent), None, None
+    use = Use(directories=(os.getcwd(),))
+    signed_in, shown = find_sign_in(agent, {**os.environ, **agent.env}, sys.platform, use)
+    known = None if about is None or version is None else is_known_version(about, version)
+    try:
+        table.check_agent(agent)
+        table.check_startable(agent, approve=approve, euid=os.geteuid(), environ=os.environ)
+    except SessionrunError as error:
+        refusal = str(error)
+    if program is None:
+        hint = f"not found; {table.how_to_install(agent)}"
+    elif refusal is not None:
+        hint = refusal
+    elif why is not None:
+        hint = f"not ready: {why}"
+    elif about is not None and signed_in == "no":
+        hint = f"not signed in, as far as can be seen: {about.sign_in}"
+    elif about is not None and known is False:
+        hint = f"not tested with this version, but with {about.version}: its output may be misread"
+    is_asked = bool(agent.ready) and not asks_about_model(agent) and program is not None
+    return Examined(
+        name=agent.name,
+        builtin=agent.name in table.BUILTIN,
+        provider=agent.provider or agent.name,
+        path=program,
+        version=version and version[:_MAX_VERSION],
+        known=known,
+        known_version=about.version if about else None,
+        signed_in=signed_in,
+        signed_in_by=shown,
+        refusal=refusal,
+        ready=why is None if is_asked else None,
+        unready=why,
+        hint=hint,
+    )

@@ -31,6 +31,7 @@ import os
 import re
 import signal as signals
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone, tzinfo
 from typing import Final
 
@@ -95,12 +96,11 @@ def find_reset(text: str, now: float) -> float | None:
     """
     looked_at = text[-_LOOKED_AT:]
     for pattern, read in _SEARCHES:
-        try:
-            for match in re.finditer(pattern, looked_at):
+        for match in re.finditer(pattern, looked_at):
+            # no date or zone, or a date beyond what the system's calendar knows
+            with suppress(ValueError, LookupError, OverflowError, OSError):
                 if (checked := check_reset(read(match, now), now)) is not None:
                     return checked
-        except (ValueError, OverflowError, OSError):
-            continue  # no date, or one beyond what the system's calendar knows
     return None
 
 
@@ -127,7 +127,11 @@ def _read_wait(match: re.Match[str], now: float) -> float | None:
 
 
 def _read_clock(match: re.Match[str], now: float) -> float | None:
-    """The next such time after now; None where a word is not a month or a zone, or the number may be anything."""
+    """The next such time after now; None where the number may be anything.
+
+    Raises:
+        ValueError, LookupError, OSError: a word is not a month, a day or a zone.
+    """
     hour, minute, half = int(match["hour"]), int(match["minute"] or 0), (match["half"] or "").lower()
     if not half and match["minute"] is None:
         return None
@@ -135,16 +139,11 @@ def _read_clock(match: re.Match[str], now: float) -> float | None:
         if not 1 <= hour <= 12:
             return None
         hour = hour % 12 + (12 if half == "pm" else 0)
-    zone = _zone_of(match["zone"])
-    if match["zone"] and zone is None:
-        return None
-    today = datetime.fromtimestamp(now, zone)
+    today = datetime.fromtimestamp(now, _zone_of(match["zone"]))
     clock = today.replace(hour=hour, minute=minute, second=0, microsecond=0)
     if match["month"] is None:
         at = clock.timestamp()
         return at if at > now - _JUST_NOW_S else (clock + timedelta(days=1)).timestamp()
-    if match["month"].lower() not in _MONTHS:
-        return None
     dated = clock.replace(
         year=int(match["year"] or today.year),
         month=_MONTHS.index(match["month"].lower()) + 1,
@@ -167,17 +166,14 @@ _SEARCHES: Final[tuple[tuple[str, Callable[[re.Match[str], float], float | None]
 
 
 def _zone_of(name: str | None) -> tzinfo | None:
-    """The zone of that name; None for the local one, and for a name that this system does not know."""
+    """The zone of that name; None for the local one."""
     if name is None:
         return None
     if name.upper() in ("UTC", "GMT"):
         return timezone.utc
     from zoneinfo import ZoneInfo
 
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        return None
+    return ZoneInfo(name)
 
 
 MAX_REASON: Final = 300

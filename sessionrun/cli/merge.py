@@ -23,7 +23,7 @@ from sessionrun.cli.options import (
 from sessionrun.cli.render import escape, escape_line
 from sessionrun.cli.standing import section_lines
 from sessionrun.client.reading.telling import read_section
-from sessionrun.input.config import load_merge_trailers
+from sessionrun.input.config import load_setting
 from sessionrun.landing.merge import AskedLanding, merge
 from sessionrun.model.asked import POLICIES
 from sessionrun.store.session import SessionDir
@@ -87,7 +87,7 @@ def command(
     never to a commit that no gate has seen.  Ends with 1 if a task was bounced or waits, or
     if a TASK that is named cannot land (it failed, for example); with 75 if the branch cannot move now.
     """
-    trailers = not no_trailers and load_merge_trailers(Path.cwd(), os.environ)
+    trailers = not no_trailers and load_setting("merge_trailers", Path.cwd(), os.environ) is not False
     wanted = AskedLanding(gate_timeout_s=gate_timeout or None, trailers=trailers, **asked)
     record = merge(session, tasks, wanted, lambda line: click.echo(escape_line(line), err=True))
     aside = [escape_line(remark) for remark in record["remarks"]]

@@ -26,7 +26,7 @@ from sessionrun.client.findings import Cleaned, Leftover, load_findings
 from sessionrun.client.lookup import Wanted, find_results_dir, is_in_state, open_session
 from sessionrun.client.notices import notify
 from sessionrun.client.reading.view import load_or_warn, load_summary_view
-from sessionrun.input.config import load_cache_dir
+from sessionrun.input.config import load_setting
 from sessionrun.model.errors import SessionrunError, StoreError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.repositories import repository_of
@@ -315,7 +315,10 @@ def clean_cache(
             an entry goes if either says so.  Without both all go that nothing needs.
         dry_run: change nothing, and say what would go.
     """
-    cache = Path(os.path.realpath(cache_dir or load_cache_dir(Path.cwd(), os.environ) or find_cache_folder()))
+    named = (
+        cache_dir or os.environ.get("SESSIONRUN_CACHE_DIR") or load_setting("cache_dir", Path.cwd(), os.environ)
+    )
+    cache = Path(os.path.realpath(named or find_cache_folder()))
     kinds = [kind for found in load_findings() for kind in found.list_kinds()]
     mine = [kind for kind in kinds if cache_dir is None or not kind.beside]
     entries = [(kind.what, kind.remove, entry) for kind in mine for entry in kind.iterate(cache)]

@@ -20,7 +20,7 @@ from sessionrun.client.notices import notify
 from sessionrun.model.errors import InputError
 
 if TYPE_CHECKING:
-    from sessionrun.agents.examination import Examined
+    from sessionrun.agents.installed import Examined
     from sessionrun.input.config import Config
 
 _ADDS: Final[Mapping[str, str]] = {
@@ -71,7 +71,7 @@ def _find_source() -> str:
 
 def examine_agents() -> tuple[list[Examined], list[str]]:
     """What `doctor agents` finds: all known agents, and the variables of this process that no session gets."""
-    from sessionrun.agents.examination import examine
+    from sessionrun.agents.installed import examine
     from sessionrun.agents.programs import find_callers
 
     config = load_known()

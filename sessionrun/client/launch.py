@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from sessionrun.agents.installed import Use, find_known, find_sign_in, is_wrapper
+from sessionrun.agents.installed import Question, Use, ask, find_known, find_sign_in, find_unready, is_wrapper
 from sessionrun.agents.programs import find_program
 from sessionrun.client.graph import walk
 from sessionrun.client.lookup import resolve_results_dir
@@ -202,8 +202,6 @@ def check_ready(spec: SessionSpec) -> None:
     """Refuse an agent that is certainly not signed in, or whose own check says that it is not ready."""
     problems = tell_signed_out(spec)
     if not problems and any(agent.ready for agent in spec.agents.values()):
-        from sessionrun.agents.installed import find_unready
-
         models: dict[str, dict[str | None, None]] = {}  # of each agent those that tasks want, in their order
         for choice in (choice for task in spec.tasks for choice in task.choices):
             models.setdefault(choice.agent, {})[choice.model] = None
@@ -241,8 +239,6 @@ def tell_signed_out(spec: SessionSpec) -> list[str]:
         environ = {**os.environ, **agent.env, **dict(env)}
         answer, _ = find_sign_in(agent, environ, sys.platform, Use((model,), args, (cwd or spec.cwd,)))
         if answer == "cannot tell" and is_wrapper(agent) and about.status:  # the program itself may say it
-            from sessionrun.agents.installed import Question, ask
-
             asked = ask({name: Question((agent.argv[0], *about.status), environ)}, timeout_s=STATUS_TIMEOUT_S)
             answer = "no" if any(ended.exit_code == 1 for ended in asked.values()) else answer
         if answer == "no":

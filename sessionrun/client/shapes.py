@@ -24,7 +24,7 @@ from typing import (
     is_typeddict,
 )
 
-from sessionrun.agents.examination import Examined
+from sessionrun.agents.installed import Examined
 from sessionrun.client.findings import Finding, Leftover
 from sessionrun.client.reading.comparison import Told
 from sessionrun.input.config import InUse

@@ -8,7 +8,7 @@ use `load_results_dir`: it parses a file only if that names a directory of resul
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -112,33 +112,19 @@ def load_results_dir(cwd: Path, environ: Mapping[str, str]) -> tuple[Path | None
     problem = None
     for file in reversed(_files(cwd, environ)):
         try:
-            found = _find_setting([file], "results_dir")
-            if found is not None:
-                return found, problem
+            values = _read_file(file, "results_dir")
         except InputError as error:
             problem = problem or str(error)
+            continue
+        if "results_dir" in values:
+            return values["results_dir"], problem
     return None, problem
 
 
-def load_cache_dir(cwd: Path, environ: Mapping[str, str]) -> Path | None:
-    """Find just the cache: the environment's, or the files'; None: it is in its usual place."""
-    chosen = environ.get("SESSIONRUN_CACHE_DIR")
-    found: Path | None = cwd / chosen if chosen else _find_setting(_files(cwd, environ)[::-1], "cache_dir")
-    return found
-
-
-def load_merge_trailers(cwd: Path, environ: Mapping[str, str]) -> bool:
-    """Find just whether the merges of tasks say whose work they are: they do if no file says otherwise."""
-    return _find_setting(_files(cwd, environ)[::-1], "merge_trailers") is not False
-
-
-def _find_setting(files: Sequence[Path], name: str) -> Any:
-    """What the first of the files says that says something of one setting; None: none does."""
-    for file in files:
-        values = _read_file(file, name)
-        if name in values:
-            return values[name]
-    return None
+def load_setting(name: str, cwd: Path, environ: Mapping[str, str]) -> Any:
+    """Find just what the files say of one setting; None: nothing."""
+    values = (_read_file(file, name) for file in reversed(_files(cwd, environ)))
+    return next((one[name] for one in values if name in one), None)
 
 
 def _files(cwd: Path, environ: Mapping[str, str]) -> list[Path]:

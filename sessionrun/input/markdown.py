@@ -290,11 +290,18 @@ def _expand(project: _Project, job_file: JobFile, shape: _Shape, needs: tuple[st
     calls += [(str(number), "create", (path,)) for number, path in enumerate(alone, 1)]
     last = {"replace": "create", "edit": "edit", "split": "split"}[shape.mode]
     calls.append(("", last, shape.outputs[len(alone) :]))
-    context = shape.context
+    upstream, commands, context = _find_upstream(project, job_file), project.settings.commands, shape.context
+    is_shared = not project.options.given.get("worktree") and upstream is None
+    judge = project.prompts["verify_edit" if shape.mode == "edit" else "verify"]
+    check = Check(
+        commands,
+        uses={TREE: 1} if commands and is_shared else {},
+        verify=judge if job_file.fields.get("verify", True) else None,
+        files=shape.writes,
+    )
     for part, kind, outputs in calls:
         brief = _brief(project, shape, kind, context, outputs)
-        check = Check(()) if part else _check(project, job_file, shape)
-        task = _make_task(project, job_file, part, brief, needs, check)
+        task = _make_task(project, job_file, part, brief, needs, Check(()) if part else check)
         yield task
         context, needs = (*context, *outputs), (task.id,)
 
@@ -325,18 +332,6 @@ def _find_upstream(project: _Project, job_file: JobFile) -> Upstream | None:
     if repo is None and (settings.repo or ref or settings.ref):
         repo, ref = settings.repo, ref or settings.ref
     return Upstream(resolve_repo(project.folder.project, repo) if repo else "", ref) if repo or ref else None
-
-
-def _check(project: _Project, job_file: JobFile, shape: _Shape) -> Check:
-    is_shared = not project.options.given.get("worktree") and _find_upstream(project, job_file) is None
-    commands = project.settings.commands
-    kind = "verify_edit" if shape.mode == "edit" else "verify"
-    return Check(
-        commands,
-        uses={TREE: 1} if commands and is_shared else {},
-        verify=project.prompts[kind] if job_file.fields.get("verify", True) else None,
-        files=shape.writes,
-    )
 
 
 def _make_task(

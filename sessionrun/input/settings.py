@@ -79,10 +79,6 @@ class Setting(NamedTuple):
         yes, _, no = next((word for word in self.shown if "--" in word), self.name).partition("/")
         return no if no and value is False else yes or no
 
-    def is_given(self, value: Any) -> bool:
-        """Whether a caller who passes this value says anything by it."""
-        return value not in (None, (), [], {}) and (value is not False or "/" in (self.option or ""))
-
     def read_word(self, word: str) -> Any:
         """What a word of the command line says, as a file would have it; of pairs, the key and its value.
 
@@ -122,7 +118,11 @@ def read_values(rows: Iterable[Setting], values: Mapping[str, Any]) -> dict[str,
     unknown = next((name for name in values if name not in known), None)
     if unknown is not None:
         raise InputError(f"there is no setting {unknown!r}{suggest(unknown, known)}")
-    return {name: known[name].read(value) for name, value in values.items() if known[name].is_given(value)}
+    return {
+        name: known[name].read(value)
+        for name, value in values.items()
+        if value not in (None, (), [], {}) and (value is not False or "/" in (known[name].option or ""))
+    }
 
 
 @frozen

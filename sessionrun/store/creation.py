@@ -49,11 +49,7 @@ def create_session(session: SessionDir, spec: SessionSpec) -> int:
     made: list[Path] = []
     try:
         _make_results_dir(session.path.parent, made)
-        try:
-            lock_fd = _take_directory(session)
-        except FileNotFoundError:  # a `clean` removed the results directory just now: nothing was left in it
-            _make_results_dir(session.path.parent, made)
-            lock_fd = _take_directory(session)
+        lock_fd = _take_directory(session)
     except (OSError, InputError, StoreError) as error:
         _remove_made(made)
         if not isinstance(error, OSError):

@@ -27,7 +27,7 @@ _PLACES: Final[Mapping[Kind, tuple[str, str]]] = {
     "config": ("XDG_CONFIG_HOME", ".config"),
 }
 _NO_HOME: Final = "/dev/null/HOME is not set"
-"""For a user without HOME and without an entry in passwd: like a home that can be neither read nor written."""
+"""For a user without HOME and without an entry in passwd: a home that can be neither read nor written."""
 
 
 def user_directory(kind: Kind, environ: Mapping[str, str] = os.environ) -> Path:
@@ -36,23 +36,16 @@ def user_directory(kind: Kind, environ: Mapping[str, str] = os.environ) -> Path:
     On Linux this is platformdirs' answer (XDG Base Directory specification) without its import, which would
     make every launch wait 5 ms.  The specification says that a relative value is ignored.
     """
-    variable, folder = _PLACES[kind]
-    base, home = environ.get(variable, ""), environ.get("HOME", "")
-    if not os.path.isabs(base):
-        base = os.path.join(home, folder) if home else ""
-    if sys.platform.startswith("linux") and base:
-        return Path(base, "sessionrun")
-    import platformdirs
+    if not sys.platform.startswith("linux"):
+        import platformdirs
 
-    paths = {
-        "state": platformdirs.user_state_path,
-        "cache": platformdirs.user_cache_path,
-        "config": platformdirs.user_config_path,
-    }
-    try:
-        return paths[kind]("sessionrun")
-    except RuntimeError:
-        return Path(_NO_HOME)
+        return Path(getattr(platformdirs, f"user_{kind}_path")("sessionrun"))
+    variable, folder = _PLACES[kind]
+    base = environ.get(variable, "")
+    if not os.path.isabs(base):
+        home = environ.get("HOME") or os.path.expanduser("~")
+        base = os.path.join(_NO_HOME if home == "~" else home, folder)
+    return Path(base, "sessionrun")
 
 
 def choose_directory(environ: Mapping[str, str], variable: str, usual: Path) -> Path:

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -84,51 +84,67 @@ def start_time(pid: int, *, zombie: bool = False) -> int | None:
 
     One that has ended and was not reaped yet counts as none, but where `zombie` asks for it.
     """
-    if _LINUX:
-        fields = _stat(pid)
-        return None if fields is None or (fields[1] in (b"Z", b"X") and not zombie) else int(fields[20])
-    import psutil
-
-    try:
-        process = psutil.Process(pid)
-        is_zombie = process.status() == psutil.STATUS_ZOMBIE
-        return None if is_zombie and not zombie else int(process.create_time() * 1e6)
-    except psutil.Error:
-        return None
+    seen = _look_at(pid)
+    return None if seen is None or (seen.state in _ENDED and not zombie) else seen.started
 
 
 def parent_of(pid: int) -> int | None:
     """The parent of a process, also of a zombie; None when there is none."""
-    if _LINUX:
-        fields = _stat(pid)
-        return None if fields is None else int(fields[2])
-    import psutil
-
-    try:
-        return psutil.Process(pid).ppid()
-    except psutil.Error:
-        return None
+    seen = _look_at(pid)
+    return None if seen is None else seen.parent
 
 
-def _stat(pid: int) -> list[bytes] | None:
-    """The fields of /proc/PID/stat, without the pid: the name, state, parent, group, session ... (proc(5))."""
+class _Seen(NamedTuple):
+    """What the system says of a process; `state` is a letter of proc(5), `name` is known on Linux alone."""
+
+    name: bytes
+    state: bytes
+    parent: int
+    session: int
+    started: int
+
+
+_ENDED: Final = (b"Z", b"X")
+_STOPPED: Final = (b"T", b"t")
+
+
+def _look_at(pid: int) -> _Seen | None:
+    """A process, also a zombie; None when there is none."""
+    if not _LINUX:
+        return _look_by_psutil(pid)
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        head, _, fields = os.read(fd, 4096).rpartition(b")")
-        return [head.partition(b"(")[2], *fields.split()]
+        head, _, rest = os.read(fd, 4096).rpartition(b")")
     except OSError:
         return None
     finally:
         os.close(fd)
+    fields = rest.split()
+    return _Seen(head.partition(b"(")[2], fields[0], int(fields[1]), int(fields[3]), int(fields[19]))
+
+
+def _look_by_psutil(pid: int) -> _Seen | None:
+    import psutil
+
+    states = {psutil.STATUS_ZOMBIE: b"Z", psutil.STATUS_STOPPED: b"T", psutil.STATUS_TRACING_STOP: b"t"}
+    session = 0
+    with suppress(OSError):  # a zombie has none there
+        session = os.getsid(pid)
+    try:
+        process = psutil.Process(pid)
+        state, started = states.get(process.status(), b""), int(process.create_time() * 1e6)
+        return _Seen(b"", state, process.ppid(), session, started)
+    except psutil.Error:
+        return None
 
 
 def session_and_name(pid: int) -> tuple[int, bytes]:
     """The session of a process, also of a zombie, and the first 15 bytes of its program's name; else (0, b'')."""
-    fields = _stat(pid)
-    return (0, b"") if fields is None else (int(fields[4]), fields[0])
+    seen = _look_at(pid)
+    return (0, b"") if seen is None else (seen.session, seen.name)
 
 
 def command_of(pid: int) -> bytes:
@@ -148,16 +164,8 @@ def is_alive(process: Identity) -> bool:
 
 def is_stopped(pid: int, started: int) -> bool:
     """Whether that very process is stopped now, by a signal or a debugger."""
-    if _LINUX:
-        fields = _stat(pid)
-        return fields is not None and fields[1] in (b"T", b"t") and int(fields[20]) == started
-    import psutil
-
-    try:
-        status = psutil.Process(pid).status()
-    except psutil.Error:
-        return False
-    return status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP) and start_time(pid) == started
+    seen = _look_at(pid)
+    return seen is not None and seen.state in _STOPPED and seen.started == started
 
 
 class Scan:
@@ -173,43 +181,29 @@ class Scan:
 
 def scan() -> Scan:
     """Look at every process but this one once, however many trees are wanted."""
-    seen = Scan()
-    for identity, parent, session in _scan_proc() if _LINUX else _scan_by_psutil():
-        if identity.pid == os.getpid():
+    whole = Scan()
+    for pid in _list_pids():
+        # the identity is read first: if another process gets the pid meanwhile, nothing that follows can hit it
+        seen = _look_at(pid)
+        if pid == os.getpid() or seen is None or seen.state in _ENDED:
             continue
-        seen.identities[identity.pid] = identity
-        seen.parents[identity.pid] = parent
-        seen.children.setdefault(parent, []).append(identity.pid)
-        seen.sessions.setdefault(session, []).append(identity.pid)
-        variables = environment(identity.pid)
+        whole.identities[pid] = Identity(pid, seen.started)
+        whole.parents[pid] = seen.parent
+        whole.children.setdefault(seen.parent, []).append(pid)
+        whole.sessions.setdefault(seen.session, []).append(pid)
+        variables = environment(pid)
         for name in (JOB_MARKER, SCRIPT_MARKER):
             if marker := variables.get(name):
-                seen.marked.setdefault(marker, []).append(identity.pid)
-    return seen
+                whole.marked.setdefault(marker, []).append(pid)
+    return whole
 
 
-def _scan_proc() -> Iterator[tuple[Identity, int, int]]:
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        # the identity is read first: if another process gets the pid meanwhile, nothing that follows can hit it
-        fields = _stat(int(name))
-        if fields is not None and fields[1] not in (b"Z", b"X"):
-            identity = Identity(int(name), int(fields[20]))
-            yield identity, int(fields[2]), int(fields[4])
-
-
-def _scan_by_psutil() -> Iterator[tuple[Identity, int, int]]:
+def _list_pids() -> list[int]:
+    if _LINUX:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
     import psutil
 
-    for process in psutil.process_iter():
-        identity = identify(process.pid)
-        if identity is None:
-            continue
-        try:
-            yield identity, process.ppid(), os.getsid(process.pid)
-        except (psutil.Error, OSError):
-            continue
+    return psutil.pids()
 
 
 def environment(pid: int) -> Mapping[str, str]:

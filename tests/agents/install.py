@@ -17,7 +17,6 @@ import sys
 from pathlib import Path
 from typing import Final
 
-NODE: Final = "22.23.3"
 NODE_AT_LEAST: Final = (22, 0)
 """With an older Node npm takes older versions of some of them, and says nothing."""
 
@@ -43,9 +42,9 @@ _CACHES: Final = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cach
 FOLDER: Final = Path(os.environ.get("AGENTS_CACHE") or Path(_CACHES, "sessionrun-agents")).absolute()
 """Chosen at import: the tests have a home of their own."""
 
-_PLACES: Final = ("node/node_modules/.bin", "npm/node_modules/.bin", "bin")
+_PLACES: Final = ("npm/node_modules/.bin", "bin")
 PATH: Final = os.pathsep.join(str(FOLDER / place) for place in _PLACES)
-"""What comes in front of the user's to find the agents, each with the Node that it needs."""
+"""What comes in front of the user's to find the agents."""
 
 AGENTS: Final = (*NPM_VERSIONS, "aider")
 
@@ -88,31 +87,13 @@ def install(agent: str) -> str:
 
 
 def _install_npm(package: str, version: str) -> None:
-    if _node_version(make_environ()) < NODE_AT_LEAST:
-        _install_node()
-    _npm("npm", f"{package}@{version}")
-
-
-def _install_node() -> None:
-    """A Node that is new enough, from npm: the user's is too old for the agents, not for npm."""
-    system = "darwin" if sys.platform == "darwin" else "linux"
-    machine = "arm64" if os.uname().machine in ("arm64", "aarch64") else "x64"
-    package = f"node-{system}-{machine}"
-    _npm("node", f"{package}@{NODE}")
-    program = FOLDER / "node/node_modules/.bin/node"
-    program.parent.mkdir(exist_ok=True)
-    if not program.exists():  # the package names no program of its own
-        program.symlink_to(f"../{package}/bin/node")
-
-
-def _npm(place: str, package: str) -> None:
     npm = shutil.which("npm")
-    if npm is None:
-        raise CannotInstall("npm is not on PATH")
-    folder = FOLDER / place
+    if npm is None or _node_version(make_environ()) < NODE_AT_LEAST:
+        raise CannotInstall("it needs npm and Node 22 or newer on PATH")
+    folder = FOLDER / "npm"
     folder.mkdir(parents=True, exist_ok=True)
     options = ("--no-audit", "--no-fund", "--save-exact", "--prefix", str(folder))
-    _run([npm, "install", *options, package], make_environ())
+    _run([npm, "install", *options, f"{package}@{version}"], make_environ())
 
 
 def _install_aider() -> None:

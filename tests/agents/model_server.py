@@ -26,6 +26,7 @@ from typing import Any, Final
 
 INPUT_TOKENS: Final = 11
 OUTPUT_TOKENS: Final = 7
+ALL_TOKENS: Final = INPUT_TOKENS + OUTPUT_TOKENS
 
 WRITERS: Final = ("Write", "write_file", "write")
 SHELLS: Final = ("Bash", "bash", "run_shell_command", "exec_command", "shell_command", "shell")
@@ -133,75 +134,83 @@ def edit_block(body: dict[str, Any], name: str, content: str) -> str:
     return f"{name}\n```\n{content}\n```\n"
 
 
-def chat_events(answer: Answer) -> Iterator[Event]:
-    head = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": answer.model}
-    for delta, reason in ((_chat_message(answer), None), ({}, _chat_end(answer))):
-        yield None, {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
-    yield None, {**head, "choices": [], "usage": _chat_usage()}
-    yield None, "[DONE]"
-
-
-def chat_whole(answer: Answer) -> object:
-    choice = {"index": 0, "message": _chat_message(answer), "finish_reason": _chat_end(answer)}
+def chat_whole(answer: Answer) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": answer.text}
+    if answer.call:
+        function = {"name": answer.call.tool, "arguments": json.dumps(answer.call.arguments)}
+        call = {"index": 0, "id": "call_1", "type": "function", "function": function}
+        message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if answer.call else "stop"}
+    usage = {"prompt_tokens": INPUT_TOKENS, "completion_tokens": OUTPUT_TOKENS, "total_tokens": ALL_TOKENS}
     head = {"id": "c", "object": "chat.completion", "created": 1, "model": answer.model}
-    return {**head, "choices": [choice], "usage": _chat_usage()}
+    return {**head, "choices": [choice], "usage": usage}
+
+
+def chat_events(answer: Answer) -> Iterator[Event]:
+    whole = {**chat_whole(answer), "object": "chat.completion.chunk"}
+    usage, (choice,) = whole.pop("usage"), whole["choices"]
+    begun = {"index": 0, "delta": choice["message"], "finish_reason": None}
+    yield None, {**whole, "choices": [begun]}
+    yield None, {**whole, "choices": [{**begun, "delta": {}, "finish_reason": choice["finish_reason"]}]}
+    yield None, {**whole, "choices": [], "usage": usage}
+    yield None, "[DONE]"
 
 
 def responses_events(answer: Answer) -> Iterator[Event]:
     message = [{"type": "output_text", "text": answer.text, "annotations": []}]
     said: dict[str, Any] = {"type": "message", "id": "m", "role": "assistant", "content": message}
     if answer.call:
-        arguments = json.dumps(answer.call.arguments)
         said = {"type": "function_call", "id": "f", "call_id": "call_1", "name": answer.call.tool}
-        said["arguments"] = arguments
+        said["arguments"] = json.dumps(answer.call.arguments)
     said["status"] = "completed"
-    usage = {
-        "input_tokens": INPUT_TOKENS,
-        "output_tokens": OUTPUT_TOKENS,
-        "total_tokens": INPUT_TOKENS + OUTPUT_TOKENS,
-    }
+    usage = {"input_tokens": INPUT_TOKENS, "output_tokens": OUTPUT_TOKENS, "total_tokens": ALL_TOKENS}
     whole = {"id": "r", "object": "response", "model": answer.model, "status": "completed", "output": [said]}
-    yield "response.created", {"type": "response.created", "response": {"id": "r"}}
-    done = {"type": "response.output_item.done", "output_index": 0, "item": said}
-    yield "response.output_item.done", done
-    yield "response.completed", {"type": "response.completed", "response": {**whole, "usage": usage}}
+    yield _event("response.created", response={"id": "r"})
+    yield _event("response.output_item.done", output_index=0, item=said)
+    yield _event("response.completed", response={**whole, "usage": usage})
+
+
+def anthropic_whole(answer: Answer) -> dict[str, Any]:
+    block: dict[str, Any] = {"type": "text", "text": answer.text}
+    if answer.call:
+        block = {"type": "tool_use", "id": "call_1", "name": answer.call.tool, "input": answer.call.arguments}
+    usage = {"input_tokens": INPUT_TOKENS, "output_tokens": OUTPUT_TOKENS}
+    head = {"id": "m", "type": "message", "role": "assistant", "model": answer.model, "usage": usage}
+    return {**head, "content": [block], "stop_reason": "tool_use" if answer.call else "end_turn"}
 
 
 def anthropic_events(answer: Answer) -> Iterator[Event]:
-    def event(kind: str, **fields: object) -> Event:
-        return kind, {"type": kind, **fields}
-
-    block = _anthropic_block(answer)
+    whole = anthropic_whole(answer)
+    (block,) = whole["content"]
     delta: dict[str, Any] = {"type": "text_delta", "text": answer.text}
     empty = {**block, "text": ""}
     if answer.call:
         delta = {"type": "input_json_delta", "partial_json": json.dumps(answer.call.arguments)}
         empty = {**block, "input": {}}
-    yield event("message_start", message={**_anthropic_head(answer), "content": [], "stop_reason": None})
-    yield event("content_block_start", index=0, content_block=empty)
-    yield event("content_block_delta", index=0, delta=delta)
-    yield event("content_block_stop", index=0)
-    end = {"stop_reason": _anthropic_end(answer), "stop_sequence": None}
-    yield event("message_delta", delta=end, usage={"output_tokens": OUTPUT_TOKENS})
-    yield event("message_stop")
+    yield _event("message_start", message={**whole, "content": [], "stop_reason": None})
+    yield _event("content_block_start", index=0, content_block=empty)
+    yield _event("content_block_delta", index=0, delta=delta)
+    yield _event("content_block_stop", index=0)
+    end = {"stop_reason": whole["stop_reason"], "stop_sequence": None}
+    yield _event("message_delta", delta=end, usage={"output_tokens": OUTPUT_TOKENS})
+    yield _event("message_stop")
 
 
-def anthropic_whole(answer: Answer) -> object:
-    end = _anthropic_end(answer)
-    return {**_anthropic_head(answer), "content": [_anthropic_block(answer)], "stop_reason": end}
+def _event(kind: str, **fields: object) -> Event:
+    return kind, {"type": kind, **fields}
 
 
 def gemini_whole(answer: Answer) -> object:
     part: dict[str, Any] = {"text": answer.text}
     if answer.call:
         part = {"functionCall": {"id": "call_1", "name": answer.call.tool, "args": answer.call.arguments}}
-    usage = {"promptTokenCount": INPUT_TOKENS, "candidatesTokenCount": OUTPUT_TOKENS}
-    candidate = {"index": 0, "content": {"role": "model", "parts": [part]}, "finishReason": "STOP"}
-    return {
-        "candidates": [candidate],
-        "usageMetadata": {**usage, "totalTokenCount": INPUT_TOKENS + OUTPUT_TOKENS},
-        "modelVersion": answer.model,
+    tokens = {
+        "promptTokenCount": INPUT_TOKENS,
+        "candidatesTokenCount": OUTPUT_TOKENS,
+        "totalTokenCount": ALL_TOKENS,
     }
+    candidate = {"index": 0, "content": {"role": "model", "parts": [part]}, "finishReason": "STOP"}
+    return {"candidates": [candidate], "usageMetadata": tokens, "modelVersion": answer.model}
 
 
 def refusal(path: str, status: int, message: str) -> dict[str, Any]:
@@ -217,51 +226,15 @@ def refusal(path: str, status: int, message: str) -> dict[str, Any]:
 
 def _arguments(schema: Schema, **given: str) -> dict[str, Any]:
     """What the tool requires, with what was given under the names that it has for it."""
-    properties = schema.get("properties") or {}
-    arguments = {name: _nothing(properties.get(name) or {}) for name in schema.get("required") or []}
+    properties, arguments = schema.get("properties") or {}, dict[str, Any]()
+    for name in schema.get("required") or []:  # the least value of each
+        wanted = properties.get(name) or {}
+        arguments[name] = (wanted.get("enum") or [_NOTHING.get(str(wanted.get("type", "string")).lower())])[0]
     for what, text in given.items():
         name = next(name for name in _NAMES[what] if name in properties)
         is_list = str(properties[name].get("type")).lower() == "array"
         arguments[name] = ["sh", "-c", text] if is_list else text
     return arguments
-
-
-def _nothing(schema: Schema) -> object:
-    """The least value of a simple schema."""
-    kind = schema.get("type", "string")
-    return (schema.get("enum") or [_NOTHING.get(str(kind).lower())])[0]
-
-
-def _chat_message(answer: Answer) -> dict[str, Any]:
-    if answer.call is None:
-        return {"role": "assistant", "content": answer.text}
-    function = {"name": answer.call.tool, "arguments": json.dumps(answer.call.arguments)}
-    call = {"index": 0, "id": "call_1", "type": "function", "function": function}
-    return {"role": "assistant", "content": None, "tool_calls": [call]}
-
-
-def _chat_end(answer: Answer) -> str:
-    return "tool_calls" if answer.call else "stop"
-
-
-def _chat_usage() -> dict[str, int]:
-    total = INPUT_TOKENS + OUTPUT_TOKENS
-    return {"prompt_tokens": INPUT_TOKENS, "completion_tokens": OUTPUT_TOKENS, "total_tokens": total}
-
-
-def _anthropic_block(answer: Answer) -> dict[str, Any]:
-    if answer.call is None:
-        return {"type": "text", "text": answer.text}
-    return {"type": "tool_use", "id": "call_1", "name": answer.call.tool, "input": answer.call.arguments}
-
-
-def _anthropic_end(answer: Answer) -> str:
-    return "tool_use" if answer.call else "end_turn"
-
-
-def _anthropic_head(answer: Answer) -> dict[str, object]:
-    usage = {"input_tokens": INPUT_TOKENS, "output_tokens": OUTPUT_TOKENS}
-    return {"id": "m", "type": "message", "role": "assistant", "model": answer.model, "usage": usage}
 
 
 # --- the server ---
@@ -299,15 +272,12 @@ class Form:
     headers: Mapping[str, str] = field(default_factory=dict)
     error: Mapping[str, object] = field(default_factory=dict)
 
-    def headers_until(self, until: float) -> dict[str, str]:
-        """The headers for a limit that is over then."""
-        return {name: value.replace("RESET", str(int(until))) for name, value in self.headers.items()}
-
-    def body_until(self, until: float, path: str) -> object:
-        """The body of the answer, in the protocol of the path."""
-        body = refusal(path, self.status, self.message)
+    def answer(self, until: float, path: str) -> tuple[object, dict[str, str]]:
+        """The body and the headers for a limit that is over then, in the protocol of the path."""
+        end, body = str(int(until)), refusal(path, self.status, self.message)
         body["error"].update(self.error)
-        return json.loads(json.dumps(body).replace('"RESET"', str(int(until))).replace("RESET", str(int(until))))
+        text = json.dumps(body).replace('"RESET"', end).replace("RESET", end)
+        return json.loads(text), {name: value.replace("RESET", end) for name, value in self.headers.items()}
 
 
 def _unified(claim: str) -> dict[str, str]:
@@ -374,7 +344,7 @@ class ModelServer(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Conversation)
         self.requests: list[Request] = []
-        self._until = 0.0
+        self.limited_until = 0.0  # seconds since 1970; so long all that speaks Anthropic's protocol is refused
         self.over = threading.Event()
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -396,17 +366,13 @@ class ModelServer(ThreadingHTTPServer):
             if all(any(text in found for found in strings_of(request.body)) for text in texts)
         ]
 
-    def limited_until(self, until: float) -> None:
-        """Refuse all that speaks Anthropic's protocol until then (seconds since 1970)."""
-        self._until = until
-
     def limit_of(self, request: Request) -> tuple[float, Form] | None:
         """The limit that this request meets now, with its end."""
         form = request.orders.get("limit")
         if form:
             return time.time() + HOUR_S, ALL_FORMS[form]
-        is_limited = request.path.endswith("/messages") and time.time() < self._until
-        return (self._until, FORMS["five_hour"]) if is_limited else None
+        is_limited = request.path.endswith("/messages") and time.time() < self.limited_until
+        return (self.limited_until, FORMS["five_hour"]) if is_limited else None
 
 
 class _Conversation(BaseHTTPRequestHandler):
@@ -437,7 +403,7 @@ class _Conversation(BaseHTTPRequestHandler):
         limit = self.server.limit_of(request)
         if limit:
             until, form = limit
-            self._send(form.status, form.body_until(until, request.path), form.headers_until(until))
+            self._send(form.status, *form.answer(until, request.path))
         elif "fail" in orders:
             status = int(orders["fail"])
             self._send(status, refusal(request.path, status, f"test failure {status}"))

@@ -180,18 +180,14 @@ def test_several_are_asked_at_once_and_nobody_is_waited_for_longer_than_allowed(
         "killed": "kill -9 $$",
     }
     begun = time.monotonic()
-    unready = find_unready([agent(name, script) for name, script in slow.items()], timeout_s=2.0)
+    not_there = AgentSpec("mine", ("sh",), ready=("no such program", "--check"))
+    asked = [agent(name, script) for name, script in slow.items()]
+    unready = find_unready([*asked, not_there, AgentSpec("other", ("sh",))], timeout_s=2.0)
     assert time.monotonic() - begun < 300, "the one that hangs was waited for"
+    assert unready.pop("mine") == "'no such program' --check: cannot be started: No such file or directory"
     assert set(unready) == {"hangs", "loud", "killed"}
     assert unready["hangs"].endswith("no answer after 2 s: waiting")
     assert unready["killed"].endswith("killed by signal 9")
     assert "exit code 4" in unready["loud"]
     pid = int(stays.read_text())
     eventually(lambda: not psutil.pid_exists(pid) or is_gone(psutil.Process(pid)))
-
-
-def test_a_command_that_is_not_there() -> None:
-    asked = AgentSpec("mine", ("sh",), ready=("no such program", "--check"))
-    assert find_unready([asked, AgentSpec("other", ("sh",))]) == {
-        "mine": "'no such program' --check: cannot be started: No such file or directory"
-    }

@@ -29,8 +29,8 @@ from sessionrun.engine.money import usage_since
 from sessionrun.model.words import format_time
 from sessionrun.walls.trial import find_problem
 
+from .conftest import MODELS, PROVIDERS, SESSION_S, Stage, find_agent, find_processes
 from .model_server import FORMS, GEMINI_FORMS, INPUT_TOKENS, OPENAI_FORMS, OUTPUT_TOKENS
-from .stage import MODELS, PROVIDERS, SESSION_S, Stage, find_agent, find_processes
 
 pytestmark = pytest.mark.agents
 
@@ -131,24 +131,21 @@ def test_nothing_is_left_after_cancel_and_after_term(agent: str, stage: Stage, t
         pytest.skip("aider offers its model no tools")
     token = f"token-{uuid.uuid4()}"
     names = ("cancelled", "terminated")
-    prompts = [{"id": name, "agent": agent, "prompt": _ask(tmp_path / name, token)} for name in names]
-    session = stage.start(prompts)
+    tasks = []
+    for name in names:  # the agent's own shell runs something long that says when it has begun
+        code = f"import pathlib, time; pathlib.Path({str(tmp_path / name)!r}).touch(); time.sleep(300)"
+        command = shlex.join([sys.executable, "-c", code, token])
+        tasks.append({"id": name, "agent": agent, "prompt": f"Do it: run[[{command}]] slow[[200]]"})
+    session = stage.start(tasks)
     eventually(lambda: all((tmp_path / name).exists() for name in names), timeout_s=STARTED_S)
     assert len([process for process in find_processes(session, token) if token in process.cmdline()]) == 2
     stage.command("cancel", session, "cancelled")
     pids = {task["id"]: task["pid"] for task in stage.command.status(session)["tasks"]}
     os.killpg(pids["terminated"], signal.SIGTERM)
-    tasks = stage.finish(session)
+    ended = stage.finish(session)
     eventually(lambda: not find_processes(session, token), timeout_s=5)
-    assert tasks["cancelled"]["outcome"] == "cancelled"
-    assert tasks["terminated"]["outcome"] == "failed", tasks["terminated"]
-
-
-def _ask(place: Path, token: str) -> str:
-    """Have the agent's own shell run something long that says when it has begun."""
-    code = f"import pathlib, time; pathlib.Path({str(place)!r}).touch(); time.sleep(300)"
-    command: Any = [sys.executable, "-c", code, token]
-    return f"Do it: run[[{shlex.join(command)}]] slow[[200]]"
+    assert ended["cancelled"]["outcome"] == "cancelled"
+    assert ended["terminated"]["outcome"] == "failed", ended["terminated"]
 
 
 POLICIES: Final = ("project", "strict")
@@ -185,15 +182,15 @@ def test_it_works_inside(agent: str, sandbox: dict[str, Any], stage: Stage) -> N
     if agent not in WITHOUT_SHELL:
         assert stage.git("show", f"{ended['runs']['branch']}:made.txt") == "made\n"
         assert stage.git("log", "-1", "--format=%an %s", ended["runs"]["branch"]) == "Ann inside\n"
-    kept = {name for name in list_homes() if not name.startswith((".local/share/opencode", "config/opencode"))}
-    assert kept <= {".codex/config.toml", ".gemini/settings.json", ".qwen/settings.json"}, "it wrote into the home"
-
-
-def list_homes() -> set[str]:
-    """What is in the home directory, but for what is the session's; opencode was started outside, too."""
     home = Path(os.environ["HOME"])
-    files = (path for path in home.rglob("*") if path.is_file() and home / "state" not in path.parents)
-    return {str(path.relative_to(home)) for path in files}
+    files = [str(path.relative_to(home)) for path in home.rglob("*") if path.is_file()]
+    ours = (
+        "state/",
+        ".local/share/opencode",
+        "config/opencode",
+    )  # the session's; opencode was started outside, too
+    kept = {name for name in files if not name.startswith(ours)}
+    assert kept <= {".codex/config.toml", ".gemini/settings.json", ".qwen/settings.json"}, "it wrote into the home"
 
 
 def test_claude_starts_a_session_by_a_tool(needs_claude: None, stage: Stage) -> None:
@@ -258,34 +255,22 @@ RESET_S: Final = 40
 
 SUBSCRIPTION: Final = {"ANTHROPIC_API_KEY": "", "CLAUDE_CODE_OAUTH_TOKEN": "any"}
 
-EXPECTED: Final = {
-    "bad_request": {"api_error"},
-    "unauthorized": {"auth"},
-    "too_many": {"rate_limited", "timeout"},
-    "server_error": {"api_error", "overloaded", "timeout"},
-    "silent": {"timeout"},
-}
-ORDERS: Final = {
-    "bad_request": "fail[[400]]",
-    "unauthorized": "fail[[401]]",
-    "too_many": "fail[[429]]",
-    "server_error": "fail[[500]]",
-    "silent": "slow[[200]]",
+FAILURES: Final = {
+    "bad_request": ("fail[[400]]", {"api_error"}),
+    "unauthorized": ("fail[[401]]", {"auth"}),
+    "too_many": ("fail[[429]]", {"rate_limited", "timeout"}),
+    "server_error": ("fail[[500]]", {"api_error", "overloaded", "timeout"}),
+    "silent": ("slow[[200]]", {"timeout"}),
 }
 
 
 def test_what_a_provider_that_fails_leads_to(agent: str, stage: Stage) -> None:
-    prompts = {case: f"Do it: {order}" for case, order in ORDERS.items()}
-    met = _meet(
-        stage,
-        [
-            {"id": case, "agent": agent, "prompt": prompt, "timeout": patience}
-            for case, prompt in prompts.items()
-            for patience in [2 * PATIENCE_S[agent] if "timeout" in EXPECTED[case] else LONG_S]
-        ],
-    )
-    assert _wrong(met, EXPECTED) == []
-    assert all(stage.server.told(prompt) for prompt in prompts.values())
+    tasks = []
+    for case, (order, expected) in FAILURES.items():
+        patience = 2 * PATIENCE_S[agent] if "timeout" in expected else LONG_S
+        tasks.append({"id": case, "agent": agent, "prompt": f"Do it: {order}", "timeout": patience})
+    assert _wrong(_meet(stage, tasks), {case: expected for case, (_, expected) in FAILURES.items()}) == []
+    assert all(stage.server.told(str(task["prompt"])) for task in tasks)
 
 
 def test_how_claude_says_that_a_limit_is_reached(stage: Stage, needs_claude: None) -> None:
@@ -311,29 +296,20 @@ def test_how_the_others_say_that_a_limit_is_reached(stage: Stage) -> None:
     """
     cases = [(name, case) for name in ("codex", "qwen", "opencode", "aider") for case in OPENAI_FORMS]
     cases += [("gemini", case) for case in GEMINI_FORMS]
-    met = _meet(
-        stage,
-        [
-            {
-                "id": f"{case}_{name}",
-                "agent": name,
-                "prompt": f"Do it: limit[[{case}]]",
-                "timeout": PATIENCE_S[name],
-            }
-            for name, case in cases
-            if find_agent(name) is None
-        ],
-    )
-    told = {name: {"usage_limit"} for name in met}
-    silent = {name: {"usage_limit", "timeout"} for name in met if name.endswith("_aider")}
-    assert _wrong(met, {**told, **silent}) == []
+    tasks = []
+    for name, case in cases:
+        task = {"id": f"{case}_{name}", "prompt": f"Do it: limit[[{case}]]", "timeout": PATIENCE_S[name]}
+        tasks += [{**task, "agent": name}] if find_agent(name) is None else []
+    met = _meet(stage, tasks)
+    silent = {name: {"usage_limit", "timeout"} if name.endswith("_aider") else {"usage_limit"} for name in met}
+    assert _wrong(met, silent) == []
 
 
 def test_a_usage_limit_holds_the_tasks_of_its_provider_alone(stage: Stage, needs_claude: None) -> None:
     """Two tasks of a limited account wait for its reset, and then succeed at their first attempt."""
     reset_at = int(time.time()) + RESET_S
     reset = str(format_time(reset_at))
-    stage.server.limited_until(reset_at)
+    stage.server.limited_until = reset_at
     others = [name for name in ("codex", "qwen", "opencode") if find_agent(name) is None]
     tasks: list[dict[str, Any]] = [{"id": name, "agent": name, "prompt": "Say answer[[now]]"} for name in others]
     for number in (1, 2):
@@ -366,7 +342,12 @@ def _sign_in(case: str) -> dict[str, dict[str, str]]:
 
 def _meet(stage: Stage, tasks: list[dict[str, Any]]) -> dict[str, str]:
     """The reason class of each task, or of what holds it; each has a session, and so a hold, of its own."""
-    sessions = {task["id"]: _start(stage, task) for task in tasks}
+    sessions = {}
+    for task in tasks:
+        with pytest.MonkeyPatch.context() as patch:  # the account of a session is that of its launch
+            for name, value in task.get("env", {}).items():
+                patch.setenv(name, value)
+            sessions[task["id"]] = stage.start([task])
     met = {
         name: eventually(partial(_reason, stage, session), timeout_s=SESSION_S)
         for name, session in sessions.items()
@@ -375,14 +356,6 @@ def _meet(stage: Stage, tasks: list[dict[str, Any]]) -> dict[str, str]:
         stage.command("cancel", session)
         stage.finish(session)
     return met
-
-
-def _start(stage: Stage, task: dict[str, Any]) -> str:
-    """Start a session of one task, signed in as the task says: the account of a session is that of its launch."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in task.get("env", {}).items():
-            patch.setenv(name, value)
-        return stage.start([task])
 
 
 def _reason(stage: Stage, session: str) -> str | None:

@@ -29,6 +29,7 @@ SILENT = AgentResult(Problem("incomplete_output", "no output; standard error: no
 GARBAGE = AgentResult(Problem("bad_output", "no line of the output is an event"))
 BROKEN = AgentResult(Problem("incomplete_output", "the output ends"), conversation="c-1")
 
+UNNAMED = next(number for number in range(32, 64) if number not in set(signal.Signals))
 HEAP = "FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory"
 TRACE = "Traceback (most recent call last):\n  File \"x\", line 1\nKeyError: 'a'\n"
 
@@ -59,6 +60,9 @@ def test_exit_code_and_agent(
     assert finished.verdict == ("passed" if reason_class is None else "failed")
     assert (finished.reason_class, finished.reason) == (reason_class, reason)
     assert (finished.exit_code, finished.signal, finished.wait_status) == (code, None, code << 8)
+    said = result or AgentResult()  # it is kept, whatever the verdict is
+    kept = (finished.conversation, finished.model, finished.turns, finished.usage)
+    assert kept == (said.conversation, said.model, said.turns, said.usage)
 
 
 @pytest.mark.parametrize("result", [None, FINE, REFUSED, SILENT])
@@ -89,6 +93,8 @@ def test_a_signal_wins_over_what_was_printed(result: AgentResult | None) -> None
         (256, None, "x\nTypeError: no\n    at f (a.js:1:2)\n", "agent_crashed: TypeError: no (exit code 1)"),
         (512, None, "panic: oh\n\ngoroutine 1 [running]:\n", "agent_crashed: panic: oh (exit code 2)"),
         (0x137F, None, "", "unknown: odd wait status 0x137f"),
+        (signal.SIGSEGV | 0x80, None, "", "agent_crashed: killed by SIGSEGV (11), core dumped"),
+        (UNNAMED, None, "", f"signal: killed by signal ({UNNAMED})"),
     ],
 )
 def test_standard_error_tells_why_where_the_agent_does_not(
@@ -107,12 +113,6 @@ def test_the_end_of_a_limit() -> None:
     assert judge_exit(256, AgentResult(told._replace(words="limit")), stderr="try again in 5 s").resets_at is None
     assert judge_exit(256, None, stderr="usage limit reached, try again in 5 s").resets_at == NOW + 5
     assert judge_exit(256, None, stderr="rate_limit_error. Retrying in 5 s\nrate_limit_error").resets_at is None
-
-
-def test_core_dump_and_unnamed_signal() -> None:
-    assert judge_exit(signal.SIGSEGV | 0x80).reason == "agent_crashed: killed by SIGSEGV (11), core dumped"
-    unnamed = next(number for number in range(32, 64) if number not in set(signal.Signals))
-    assert judge_exit(unnamed).reason == f"signal: killed by signal ({unnamed})"
 
 
 @pytest.mark.parametrize(
@@ -139,19 +139,9 @@ def test_no_process(number: int | None, detail: str | None, reason: str) -> None
     assert (finished.exit_code, finished.signal, finished.wait_status) == (None, None, None)
 
 
-def test_what_the_agent_said_is_kept_whatever_the_verdict() -> None:
-    for status in (0, 256, signal.SIGTERM):
-        finished = judge_exit(status, FINE)
-        assert (finished.conversation, finished.model, finished.turns) == ("c-1", "m", 3)
-        assert finished.usage == Usage(1, 2, 0.5)
-
-
-def test_the_exit_code_survives_a_long_reason() -> None:
+def test_a_reason_is_one_clean_line_that_keeps_the_exit_code() -> None:
     talker = AgentResult(Problem("api_error", "x" * 5000))
     assert (judge_exit(256, talker).reason or "").endswith("x (exit code 1)")
-
-
-def test_a_reason_is_one_clean_line() -> None:
     hostile = "a\x1b[31mb\r\nc\td\x00e\x9bf\u2028g\u202eh\ud800i"
     assert format_reason("auth", hostile) == "auth: a [31mb c d e f g h i"
     assert len(format_reason("auth", "word " * 1000)) == MAX_REASON
@@ -281,10 +271,7 @@ def test_a_clock_time_without_a_zone_is_local(monkeypatch: pytest.MonkeyPatch) -
 )
 def test_a_stated_time_that_cannot_be_meant(at: float | None) -> None:
     assert check_reset(at, NOW) is None
-
-
-def test_milliseconds_are_known_by_their_size() -> None:
-    assert check_reset((NOW + 5) * 1000, NOW) == NOW + 5
+    assert check_reset((NOW + 5) * 1000, NOW) == NOW + 5, "milliseconds are known by their size"
 
 
 PIECES = st.sampled_from(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -148,3 +150,33 @@ def test_what_a_cluster_cannot_do_is_known_where_the_cluster_is(draft: Draft) ->
     assert settle_rest(asked) == asked
     with pytest.raises(InputError, match="leftovers: keep cannot be had in a cluster"):
         settle_rest(asked.settle(cluster=Cluster(SLURM)))
+
+
+# --- jobs: each side imports its own ---
+
+JOBS = {row.name: row for business in HOUSE for row in business.phases}
+PROGRAMS = {name: work for business in HOUSE for name, work in business.programs}
+IMPORTS = """
+import sys
+from sessionrun.session.job import find_phase, find_program
+from sessionrun.house import load
+row = find_phase(sys.argv[1])
+if row is None:
+    find_program(sys.argv[1])
+else:
+    load(row.request), load(row.work)
+print(*(name for name in sys.modules if name.startswith("sessionrun.")))
+"""
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("name", [*JOBS, *PROGRAMS])
+def test_the_process_of_a_job_imports_nothing_of_the_supervisor_s(name: str) -> None:
+    """And one that is many at once imports no record of the session."""
+    done = subprocess.run([sys.executable, "-c", IMPORTS, name], capture_output=True, text=True, check=True)
+    imported = set(done.stdout.split())
+    makers = {f"sessionrun.{row.maker}" for row in JOBS.values()}
+    assert not imported & {*makers, *(f"sessionrun.session.{own}" for own in ("maker", "rows", "shared"))}
+    assert not [one for one in imported if one.startswith("sessionrun.engine")]
+    if name in JOBS and JOBS[name].in_turn:
+        assert "sessionrun.model.spec" not in imported

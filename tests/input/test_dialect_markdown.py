@@ -70,13 +70,8 @@ def test_many_jobs_of_one_file_wait_for_the_one_before() -> None:
 
 
 def test_of_the_writers_of_a_file_all_come_before_its_readers() -> None:
-    nodes = [
-        Node("a", (), frozenset("x"), frozenset()),
-        Node("b", ("c",), frozenset("x"), frozenset("x")),
-        Node("c", (), frozenset("x"), frozenset("x")),
-        Node("d", (), frozenset("x"), frozenset()),
-        Node("e", (), frozenset("x"), frozenset("x")),
-    ]
+    file, none = frozenset("x"), frozenset[str]()
+    nodes = [Node(name, ("c",) if name == "b" else (), file, none if name in "ad" else file) for name in "abcde"]
     needs, refused = derive_edges(nodes)
     assert refused == []
     assert needs == {"a": ("e",), "b": ("c",), "c": (), "d": ("c", "b", "e"), "e": ("c", "b")}
@@ -191,33 +186,29 @@ class Project:
         for name, text in files.items():
             (self.path / "jobs" / f"{name}.md").write_text(text)
 
-    def __call__(self, *words: str, answers: Any) -> Any:
+    def __call__(self, *words: str, answers: Any = ()) -> Any:
         (self.bin / "answers.json").write_text(json.dumps(answers))
-        env = {"PATH": f"{self.bin}:{os.environ['PATH']}"}
-        return self.run(*words, str(self.path), env=env)
+        return self.run(*words, str(self.path))
 
-    def sync(self, *words: str, answers: Any) -> tuple[int, dict[str, Any]]:
+    def sync(self, *words: str, answers: Any = ()) -> tuple[int, dict[str, Any]]:
         """Run the jobs to the end."""
         (self.bin / "answers.json").write_text(json.dumps(answers))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("PATH", f"{self.bin}:{os.environ['PATH']}")
-            done = self.run.to_end("--sync", "--json", *words, str(self.path))
+        done = self.run.to_end("--sync", "--json", *words, str(self.path))
         assert done.stdout, done.stderr
         view = json.loads(done.stdout)
         assert "summary" in view, view
         return done.returncode, view
 
-    def read(self, path: str) -> str:
-        return (self.path / path).read_text()
-
     def statuses(self) -> dict[str, str]:
-        entries = json.loads(self.read("jobs/_jobstatus.json"))
+        entries = json.loads((self.path / "jobs/_jobstatus.json").read_text())
         return {entry["id"]: entry["status"] for entry in entries}
 
 
 @pytest.fixture
-def project(tmp_path: Path, sessionrun: Command) -> Project:
-    return Project(tmp_path, sessionrun)
+def project(tmp_path: Path, sessionrun: Command, monkeypatch: pytest.MonkeyPatch) -> Project:
+    made = Project(tmp_path, sessionrun)
+    monkeypatch.setenv("PATH", f"{made.bin}:{os.environ['PATH']}")
+    return made
 
 
 def whole(path: str, text: str = "X = 1") -> str:
@@ -241,7 +232,8 @@ def test_jobs_run_and_are_accounted_for(project: Project) -> None:
     ]
     code, view = project.sync(answers=answers)
     assert code == 0
-    assert [project.read(f"src/{name}.py") for name in "abc"] == ["A = 1\n", "B = 2\n", "C = 3\n"]
+    written = [(project.path / f"src/{name}.py").read_text() for name in "abc"]
+    assert written == ["A = 1\n", "B = 2\n", "C = 3\n"]
     summary = view["summary"]
     assert [summary[key] for key in ("processed", "passed", "failed", "skipped")] == [3, 3, 0, 0]
     assert summary["results"][2]["implicit_context_files"] == ["src/b.py", "src/a.py"]
@@ -283,20 +275,20 @@ def test_what_cannot_be_read_is_no_job_that_is_passed_over(project: Project) -> 
     (jobs / ".#a.md").symlink_to("somebody@somewhere")
     (jobs / "loop").symlink_to("loop")
     (project.path / "worksplit.toml").write_bytes(b'\xef\xbb\xbf[ollama]\nmodel = "m"\n')
-    assert project("--dry-run", answers=[]).returncode == 0
+    assert project("--dry-run").returncode == 0
     (jobs / "b.md").symlink_to("gone")
-    done = project("--dry-run", answers=[])
+    done = project("--dry-run")
     assert (done.returncode, done.stderr) == (
         2,
         f"sessionrun: error: {jobs}/b.md: No such file or directory\n",
     )
     (jobs / "b.md").unlink()
     os.mkfifo(jobs / "b.md")
-    assert "b.md: is not a regular file" in project("--dry-run", answers=[]).stderr
+    assert "b.md: is not a regular file" in project("--dry-run").stderr
     (jobs / "b.md").unlink()
     (project.path / "worksplit.toml").unlink()
     (project.path / "worksplit.toml").mkdir()
-    assert "worksplit.toml: is not a regular file" in project("--dry-run", answers=[]).stderr
+    assert "worksplit.toml: is not a regular file" in project("--dry-run").stderr
 
 
 @pytest.mark.parametrize(
@@ -316,7 +308,7 @@ def test_an_answer_writes_only_inside_of_the_project(path: str, tmp_path: Path) 
 
 def test_scripts_give_no_verdict_and_that_is_said(project: Project) -> None:
     project.write(a=job(), b=job(output_file="b.py", verify=False))
-    done = project("--dry-run", "--agent", "shell", answers=[])
+    done = project("--dry-run", "--agent", "shell")
     assert "1 of 2 tasks get no verdict: scripts do not judge" in done.stderr
 
 
@@ -327,9 +319,9 @@ def test_an_agent_that_edits_is_told_which_files(project: Project) -> None:
         '[agents.editor]\nargv = ["sh", "-c", "cat > seen; echo y > src/a.py; echo PASS"]\n'
     )
     project.write(a=job("# Go\n", context_files=["src/x.py"]))
-    code, view = project.sync("--agent", "editor", answers=[])
+    code, view = project.sync("--agent", "editor")
     assert code == 0, view
-    assert project.read("src/a.py") == "y\n"
+    assert (project.path / "src/a.py").read_text() == "y\n"
     assert view["summary"]["results"][0]["output_paths"] == ["src/a.py"]
 
 
@@ -337,7 +329,7 @@ def test_an_agent_that_edits_is_told_which_files(project: Project) -> None:
 def test_what_a_killed_session_left_is_stuck(project: Project) -> None:
     project.write(a=job("# First\n"), b=job("# Second\n", output_file="b.py", depends_on=["a"]))
     (project.bin / "ollama").write_text(SLOW_OLLAMA)
-    session_id = project("-q", answers=[]).stdout.strip()
+    session_id = project("-q").stdout.strip()
     project.run.until(session_id, lambda view: view["tasks"][0]["phase"] == "running")
     assert project.statuses() == {"a": "pending_work", "b": "pending_work"}
     project.run.kill_chain(session_id)
@@ -354,9 +346,9 @@ def test_what_a_killed_session_left_is_stuck(project: Project) -> None:
 def test_a_job_that_runs_is_not_begun_by_another_session(project: Project) -> None:
     project.write(a=job("# First\n"))
     (project.bin / "ollama").write_text(SLOW_OLLAMA)
-    session_id = project("-q", answers=[]).stdout.strip()
+    session_id = project("-q").stdout.strip()
     for words in (("--resume",), ("--job", "a")):
-        done = project(*words, answers=[])
+        done = project(*words)
         assert done.returncode == 2
         assert f"job file a is being run by session {session_id}: wait for it, or cancel it" in done.stderr
     assert len(list((project.run.cwd / "results").glob("session-*"))) == 1
@@ -413,11 +405,11 @@ def test_a_preview_shows_waves_and_the_critical_path(project: Project) -> None:
         c=job(output_file="c.py"),
         d=job(output_file="d.py", depends_on=["b", "c"]),
     )
-    done = project("--dry-run", "--json", answers=[])
+    done = project("--dry-run", "--json")
     record = json.loads(done.stdout)
     assert record["waves"] == [["a", "c"], ["b"], ["d"]]
     assert record["critical_path"] == ["a", "b", "d"]
-    assert "Critical path: 3 tasks: a -> b -> d\n" in project("--dry-run", answers=[]).stdout
+    assert "Critical path: 3 tasks: a -> b -> d\n" in project("--dry-run").stdout
     assert not (project.path / "jobs" / "_jobstatus.json").exists()
 
 
@@ -446,7 +438,7 @@ def test_a_prompt_that_leaves_no_room_for_the_answer_is_told_at_the_launch(
     """At four characters a token: more than 80 % of 32,000 is a warning, more than 90 % is refused."""
     (project.path / "long.py").write_text("x" * length)
     project.write(a=job(output_dir=".", output_file="a.py", context_files=["long.py"]))
-    done = project("run", "--dry-run", answers={})
+    done = project("run", "--dry-run")
     assert done.returncode == (2 if told == "error" else 0), done.stderr
     assert (told is None) == ("% of 32000" not in done.stderr)
     assert told is None or f"sessionrun: {told}: task 1 (ID: a): its prompt has about" in done.stderr

@@ -212,6 +212,7 @@ def test_a_spec_of_other_types_is_damage(ended: SessionDir) -> None:
         {**spec, "tasks": [{**first, "retries": "3"}, second]},
         {**spec, "tasks": [{**first, "id": "../x"}, second]},
         {**spec, "tasks": [{**first, "labels": ["x"]}, second]},
+        {**spec, "tasks": [{**first, "agent": "gone"}, second]},
         {**spec, "agents": {"shell": {"name": "shell", "argv": "sh"}}},
         {**spec, "created_at": "yesterday"},
         {key: value for key, value in spec.items() if key != "cwd"},

@@ -58,26 +58,18 @@ def test_a_tree_and_who_got_the_pid_of_a_leader_that_ended(leader: Identity) -> 
     assert find_tree(scan(), Identity(leader.pid, leader.started - 1), MARKER) == set()
 
 
-def test_the_marker_makes_a_member() -> None:
-    """Of whatever session; the process that looks is none."""
-    with subprocess.Popen(["sleep", "60"], env={**os.environ, JOB_MARKER: MARKER}) as process:
+def test_the_marker_makes_a_member_until_the_process_is_a_zombie() -> None:
+    """Of whatever session.  In a container without an init orphans go to a process that does not reap them."""
+    with subprocess.Popen(["sleep", "600"], env={JOB_MARKER: MARKER}, start_new_session=True) as process:
+        own = identify(process.pid)
+        assert own is not None and start_time(process.pid) == own.started
+        gone = Identity(2**22 + 1, own.started - 1)
         try:
-            own = identify(process.pid)
-            assert own is not None
-            gone = Identity(2**22 + 1, own.started - 1)
             eventually(lambda: find_tree(scan(), gone, MARKER) == {own})  # its environment comes with its exec
             assert find_tree(scan(), gone, "another") == set()
             assert find_tree(scan(), gone, "another", [own, gone]) == {own}
         finally:
             process.kill()
-
-
-def test_a_zombie_that_nobody_reaps_is_gone() -> None:
-    """In a container without an init orphans go to a process that knows nothing of them."""
-    with subprocess.Popen(["sleep", "600"], env={JOB_MARKER: MARKER}, start_new_session=True) as process:
-        own = identify(process.pid)
-        assert own is not None and start_time(process.pid) == own.started
-        process.kill()
         eventually(lambda: start_time(process.pid) is None)
         assert start_time(process.pid, zombie=True) == own.started
         assert not is_alive(own) and find_tree(scan(), own, MARKER) == set()

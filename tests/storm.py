@@ -17,6 +17,9 @@ from typing import Any, Final
 
 from stages import begin_repository, commit_all, git, make_program
 
+from sessionrun.queue.open import open_queue
+from sessionrun.queue.task import Draft
+
 WHOLE: Final[Mapping[str, int]] = {
     "commit": 20,
     "leave": 12,
@@ -108,12 +111,7 @@ class Storm:
         (top / "sessionrun.toml").write_text(f'[agents.storm]\nargv = ["{agent}"]\n')
         commit_all(top)
         storm.titles = [f"storm {kind} {number}" for kind, count in shares.items() for number in range(count)]
-        tasks = [
-            {"id": f"task-{number}", "title": title, "status": "pending", "description": ""}
-            for number, title in enumerate(_mix(storm.titles), 1)
-        ]
-        queue = {"tasks": tasks, "next_id": len(tasks) + 1}
-        (top / "task_queue.json").write_text(json.dumps(queue))
+        open_queue(top).create([Draft(title) for title in _mix(storm.titles)])
         return storm
 
     def git(self, *words: str) -> str:

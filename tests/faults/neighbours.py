@@ -20,11 +20,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from conftest import wait_until
+from stages import make_program
+
 from sessionrun.store.session import SessionDir
 
 from .chain import find_left
 from .oracle import HUNG_S, Figures
-from .place import Place, wait_until
+from .place import Place
 from .worktrees import find_refs, git, make_repository
 
 STEPS: Final = 10
@@ -44,10 +47,11 @@ class Step(NamedTuple):
     hurts: bool = False
 
 
-_CHAIN: Final = (
-    "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline 2>/dev/null | grep -v __main__ | grep -q 'WORD.*'\"$S\" "
-    "&& kill -SIGNAL ${p#/proc/} 2>/dev/null; done"
-)
+def _signal(program: str, signal: str) -> str:
+    """Signals the session's processes of a program."""
+    found = f"tr '\\0' ' ' < $p/cmdline 2>/dev/null | grep -v __main__ | grep -q '{program}.*'\"$S\""
+    return f"for p in /proc/[0-9]*; do {found} && kill -{signal} ${{p#/proc/}} 2>/dev/null; done"
+
 
 STEPS_BY_NAME: Final[dict[str, Step]] = {
     # git settings that all worktrees share
@@ -100,14 +104,12 @@ STEPS_BY_NAME: Final[dict[str, Step]] = {
     "log is a FIFO": Step("rm -f $S/supervisor.log; mkfifo $S/supervisor.log"),
     "outputs are links": Step("ln -sf $O/victim $S/task-bad.err; ln -sf $O/victim $S/task-bad.raw"),
     # signals
-    "supervisor is killed": Step(_CHAIN.replace("WORD", "sessionrun.session.main").replace("SIGNAL", "KILL")),
+    "supervisor is killed": Step(_signal("sessionrun.session.main", "KILL")),
     "supervisor stands still": Step(
         'trap "" TERM; '  # on a busy machine the looking takes long: what is stopped must go on all the same
-        + _CHAIN.replace("WORD", "sessionrun.session.main").replace("SIGNAL", "STOP")
-        + "; sleep 0.3; "
-        + _CHAIN.replace("WORD", "sessionrun.session.main").replace("SIGNAL", "CONT")
+        f"{_signal('sessionrun.session.main', 'STOP')}; sleep 0.3; {_signal('sessionrun.session.main', 'CONT')}"
     ),
-    "jobs of workspaces are killed": Step(_CHAIN.replace("WORD", "session/job.py").replace("SIGNAL", "KILL")),
+    "jobs of workspaces are killed": Step(_signal("session/job.py", "KILL")),
 }
 
 WORK: Final = r"""
@@ -168,12 +170,10 @@ def _find_reached(place: Place, session: SessionDir) -> Iterator[str]:
 def _make_plan(place: Place, rng: random.Random, names: list[str]) -> dict[str, Any]:
     outside = place.path / "outside"
     outside.mkdir()
-    program = outside / "program"
     # its own git may run what it planted; SESSIONRUN_GIT is in the environment of ours alone
-    program.write_text(f'#!/bin/sh\n[ -z "$SESSIONRUN_GIT" ] || echo "$0 $*" >> {outside}/ran\n')
-    program.chmod(0o755)
-    (outside / "hooks").mkdir()
-    shutil.copy(program, outside / "hooks" / "reference-transaction")
+    planted = f'[ -z "$SESSIONRUN_GIT" ] || echo "$0 $*" >> {outside}/ran'
+    program = make_program(outside / "program", planted)
+    make_program(outside / "hooks" / "reference-transaction", planted)
     (outside / "victim").write_text("precious\n")
     head = f"S={place.results}/session-$SESSIONRUN_SESSION\nO={outside}\nX={program}\nC={place.path}/repo/.git\n"
     scripts = [shlex.quote(head + STEPS_BY_NAME[name].script) for name in names]

@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
+from conftest import EVENTUALLY_S, eventually, kill_sessions, wait_until
 from forging import damage, find_places, forge, set_words
 
 from sessionrun.keeper.wire import root_command
@@ -23,11 +24,10 @@ from sessionrun.store.logs import CLAIMED, EXITED, GONE, SPAWNED, TRIED, AppendL
 from sessionrun.store.processes import Identity, is_alive, send_signal, start_time
 from sessionrun.store.session import SessionDir
 
-from .chain import find_left
+from .chain import find_chain
 from .oracle import LedgerLines, has_ended, kill_all
-from .place import Place, end_sessions, wait_until
+from .place import Place
 
-END_S = 60.0
 AT_ONCE = 3
 EVERY = 11
 
@@ -42,15 +42,8 @@ class Dead:
 
     def copy(self) -> tuple[Place, SessionDir]:
         """The same under another id, so that many can be resumed at once."""
-        new_id = str(uuid.uuid4())
-        place = Place(self.place.path / new_id, self.place.environ)
-        session = place.session(new_id)
-        shutil.copytree(self.session.path, session.path, ignore=shutil.ignore_patterns("wake", "*.lock", "lock"))
-        os.mkfifo(session.wake_path)
-        old = self.session.session_id.encode(), str(self.place.executed).encode()
-        spec = session.spec_path.read_bytes().replace(old[0], new_id.encode())
-        session.spec_path.write_bytes(spec.replace(old[1], str(place.executed).encode()))
-        return place, session
+        place = Place(self.place.path / str(uuid.uuid4()), self.place.environ)
+        return place, place.copy(self.session, (str(self.place.executed), str(place.executed)))
 
 
 @pytest.fixture
@@ -68,12 +61,12 @@ def dead(place: Place) -> Iterator[Dead]:
         status = session.load_status()
         return status and status["completed"] == 1 and status["tasks"][1]["pid"]
 
-    assert wait_until(is_known, END_S)
+    eventually(is_known)
     kill_all(session)
     pid = LedgerLines(session).pids["ran/1/1/work/1"]
     job = Identity(pid, start_time(pid) or 0)
     send_signal(job, signal.SIGKILL)
-    assert wait_until(lambda: not is_alive(job), END_S)
+    eventually(lambda: not is_alive(job))
     assert place.executed.read_text().split() == ["done", "ran"]
     yield Dead(place, session, job)
 
@@ -87,11 +80,11 @@ def go_on(dead: Dead, file: str, content: bytes) -> str:
         if code != 0:
             polite = code == 3 and said.count("\n") <= 2 and "is damaged at byte" in said
             return "" if polite else f"exit {code}: {said}"
-        if not wait_until(lambda: has_ended(session), END_S):
+        if not wait_until(lambda: has_ended(session), EVENTUALLY_S):
             return "has not ended"
         return look(place, session)
     finally:
-        end_sessions(place.results)
+        kill_sessions(place.results)
         shutil.rmtree(place.path)
 
 
@@ -138,9 +131,9 @@ def test_no_foreign_process_is_signalled(dead: Dead, keeper: dict[int, bytes], o
         pid, started = b"%d" % foreign.pid, b"%d" % (start_time(foreign.pid) or 0)
         forge(session.ledger_path, set_words(b"S", {2: pid, 3: started} if keeper else {2: pid}))
         forge(session.ledger_path, set_words(b"K", keeper))
-        assert place.resume(session).endswith(": goes on")
-        assert wait_until(lambda: has_ended(session), END_S)
-        assert wait_until(lambda: not session.is_alive(), END_S)
+        place.resume(session)
+        eventually(lambda: has_ended(session))
+        eventually(lambda: not session.is_alive())
         status = session.load_status() or {}
         assert [task["outcome"] for task in status["tasks"]][1:] == [outcome, "succeeded", "succeeded"]
         assert foreign.poll() is None
@@ -159,8 +152,7 @@ def test_a_keeper_reads_the_ledger_once_it_has_the_lock(dead: Dead) -> None:
     root = subprocess.Popen(command, env=place.environ, pass_fds=[root_fd], start_new_session=True)
     os.close(root_fd)
     try:
-        name = os.fsencode(session.path)
-        assert wait_until(lambda: sum(name in one.words for one in find_left(session.path)) == 2, END_S)
+        eventually(lambda: find_chain(session.path)["keeper"])
         assert not wait_until(lambda: not locks.is_held(session.path / "keeper.lock"), 0.5)  # it has begun to wait
         key = "waits/1/1/work/1"
         log = AppendLog(session.ledger_path)
@@ -168,10 +160,10 @@ def test_a_keeper_reads_the_ledger_once_it_has_the_lock(dead: Dead) -> None:
         log.append([make_record(EXITED, key, 6 << 8), make_record(GONE, key)])
         log.close()
         os.close(keeper_fd)
-        assert wait_until(lambda: has_ended(session), END_S)
-        root.wait(END_S)
+        eventually(lambda: has_ended(session))
+        root.wait(EVENTUALLY_S)
     finally:
-        end_sessions(place.results)
+        kill_sessions(place.results)
     status = session.load_status() or {}
     assert (status["tasks"][2]["exit_code"], status["tasks"][3]["outcome"]) == (6, "skipped")
     assert not place.executed.exists()

@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
+import random
 import re
+from itertools import product
 from pathlib import Path
 
-import psutil
 import pytest
-from conftest import fill
+from conftest import eventually, fill, wait_until
 
 from sessionrun.client.ask import select
 from sessionrun.model.events import RequestReceived
 from sessionrun.store.logs import RESERVE
 from sessionrun.store.session import SessionDir
 
-from .chain import Role, find_chain, find_left
-from .oracle import LedgerLines, examine, has_ended, kill_all, load_outcome
-from .place import Place, kill_surely, make_place, wait_until
-
-END_S = 60.0
+from .chain import Role, find_chain, find_left, kill_surely
+from .oracle import LedgerLines, examine, has_ended, kill_all, load_outcome, make_plan
+from .place import Place, make_place
 
 
 @pytest.mark.parametrize(
     ("victim", "reserve"),
     [
-        pytest.param(
-            victim,
-            reserve,
-            id=f"{victim}, {'reserve' if reserve else 'no reserve'}",
-            marks=() if (victim, reserve) == ("supervisor", False) else pytest.mark.slow,
-        )
-        for victim in (None, "supervisor", "keeper")
-        for reserve in (True, False)
+        pytest.param(*case, id=f"{case[0]}, {'reserve' if case[1] else 'no reserve'}", marks=marks)
+        for case in product((None, "supervisor", "keeper"), (True, False))
+        for marks in [() if case == ("supervisor", False) else pytest.mark.slow]
     ],
 )
 def test_outcomes_are_recorded_once_there_is_room(
@@ -39,35 +33,33 @@ def test_outcomes_are_recorded_once_there_is_room(
 ) -> None:
     with make_place(small_disk) as place:
         executed, go = tmp_path / "executed", tmp_path / "go"
-        gate = f"echo \"$SESSIONRUN_JOB\" >> '{executed}'; while ! [ -e '{go}' ]; do sleep 0.05; done"
-        prompts = [{"id": f"t{number}", "prompt": f"{gate}; exit {number}"} for number in range(4)]
-        prompts.append({"id": "t5", "prompt": f"{gate}; exit 5"})
-        session = place.start({"prompts": prompts}, "--max-parallel", "4")
-        assert wait_until(lambda: (status := session.load_status()) and status["running"] == 4, END_S)
+        plan = make_plan(executed, 5, random.Random(0), more=f"while ! [ -e '{go}' ]; do sleep 0.05; done;")
+        session = place.start(plan, "--max-parallel", "4")
+        eventually(lambda: (status := session.load_status()) and status["running"] == 4)
         before = session.status_path.read_bytes()
-        assert wait_until(lambda: len(jobs_of(session)) == 4, END_S)
+        eventually(lambda: len(jobs_of(session)) == 4)
         if not reserve:
             (session.path / RESERVE).unlink(missing_ok=True)
         fill(small_disk)
         if victim is not None:
             old = find_chain(session.path)[victim]
             kill_surely(session, victim)
-            assert wait_until(lambda: find_chain(session.path)[victim] not in ([], old), END_S)
+            eventually(lambda: find_chain(session.path)[victim] not in ([], old))
         fill(small_disk)  # the reserve too
         go.touch()
-        assert wait_until(lambda: not jobs_of(session), END_S)
+        eventually(lambda: not jobs_of(session))
         # again and again: a file that was just replaced gives its room back, and the session could end
         wait_until(lambda: not fill(small_disk), 0.3)
         assert load_outcome(session)["ended_at"] is None
         assert reserve or victim is None or session.status_path.read_bytes() == before
         if victim is None:
             (supervisor,) = find_chain(session.path)["supervisor"]
-            used = psutil.Process(supervisor.pid).cpu_times()
+            used = supervisor.cpu_times()
             wait_until(lambda: False, 2.0)
-            more = psutil.Process(supervisor.pid).cpu_times()
+            more = supervisor.cpu_times()
             assert more.user + more.system - used.user - used.system < 0.2
         (small_disk / "filler").unlink()
-        assert wait_until(lambda: has_ended(session), END_S)
+        eventually(lambda: has_ended(session))
         figures = examine(session, executed)
         assert figures.is_good, figures.wrong
         assert figures.lost == figures.unsure == 0
@@ -90,7 +82,7 @@ def start_sleepers(place: Place) -> SessionDir:
     """Two tasks that run for ever, and one that waits for them."""
     prompts = [{"id": f"t{number}", "prompt": "trap '' TERM; while :; do sleep 0.2; done"} for number in range(3)]
     session = place.start({"prompts": prompts}, "--max-parallel", "2")
-    assert wait_until(lambda: (status := session.load_status()) and status["running"] == 2, END_S)
+    eventually(lambda: (status := session.load_status()) and status["running"] == 2)
     return session
 
 
@@ -119,7 +111,7 @@ def test_control_needs_no_room(small_disk: Path, kind: str, words: tuple[str, ..
             take(small_disk)  # again: a file that the supervisor was just replacing gives an inode back
             return full.search(place.run_verb("status", session.session_id)[1]) is not None
 
-        assert wait_until(says_so, END_S)
+        eventually(says_so)
         code, found, _ = place.run_verb("doctor", session.session_id)
         assert (code, "its disk is full" in found.splitlines()[0]) == (1, True)
         code, _, said = place.run_verb(words[0], session.session_id, *words[1:])
@@ -129,9 +121,9 @@ def test_control_needs_no_room(small_disk: Path, kind: str, words: tuple[str, ..
         for path in (*small_disk.glob("filler"), *small_disk.glob("inode-*")):
             path.unlink()
         if words[0] == "hold":
-            assert wait_until(lambda: is_held_on_request(session), END_S)
+            eventually(lambda: is_held_on_request(session))
             assert place.run_verb("cancel", session.session_id, "--now")[0] == 0
-        assert wait_until(lambda: has_ended(session), END_S)
+        eventually(lambda: has_ended(session))
         assert {task["outcome"] for task in load_outcome(session)["tasks"]} == {"cancelled"}
         events = [entry.event for entry in session.load_journal()[0]]
         requests = [event for event in events if isinstance(event, RequestReceived)]
@@ -157,7 +149,7 @@ def test_a_full_disk_and_nobody_to_hear(small_disk: Path) -> None:
 def jobs_of(session: SessionDir) -> list[int]:
     """The jobs of a session that still run."""
     pids = LedgerLines(session).pids.values()
-    return [one.identity.pid for one in find_left(session.path) if one.identity.pid in pids]
+    return [process.pid for process in find_left(session.path) if process.pid in pids]
 
 
 @pytest.mark.parametrize("small_disk", [FEW_INODES], indirect=True)
@@ -177,7 +169,7 @@ def test_what_is_held_and_released_without_an_inode_is_told(small_disk: Path, re
         assert (code, "nothing is held" in out) == (0, False), out + said
         assert not is_held_on_request(session)
         assert place.run_verb("cancel", session.session_id, "--now")[0] == 0
-        assert wait_until(lambda: not jobs_of(session), END_S)
+        eventually(lambda: not jobs_of(session))
 
 
 def is_held_on_request(session: SessionDir) -> bool:

@@ -6,7 +6,6 @@ Each mutant takes one promise back.  What only another order of events can show 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from stages import copy_package
 
 TOP: Final = Path(__file__).parents[2]
 
@@ -105,7 +105,7 @@ MUTANTS: Final = (
         "no sync",
         "store/logs.py",
         (("        if not self._dirty:\n            return\n", "        self._dirty = False\n        return\n"),),
-        "test_points.py::test_a_sample_of_refused_calls",
+        "test_points.py::test_what_is_refused_once[calls]",
     ),
     Mutant(
         "caches are not checked",
@@ -123,20 +123,17 @@ def make_copy(mutant: Mutant | None) -> Iterator[Path]:
     Raises:
         AssertionError: the text to be changed is not there any more.
     """
-    folder = Path(tempfile.mkdtemp(prefix="mutant-"))
-    try:
-        shutil.copytree(TOP / "sessionrun", folder / "sessionrun", ignore=shutil.ignore_patterns("__pycache__"))
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        package = copy_package(Path(folder))
         if mutant is not None:
-            file = folder / "sessionrun" / mutant.file
+            file = package / mutant.file
             content = file.read_text()
             for old, new in mutant.changes:
                 assert content.count(old) == 1, f"{mutant.name}: {mutant.file} has not once: {old}"
                 content = content.replace(old, new)
             compile(content, mutant.file, "exec")
             file.write_text(content)
-        yield folder
-    finally:
-        shutil.rmtree(folder)
+        yield Path(folder)
 
 
 @pytest.mark.slow

@@ -16,6 +16,9 @@ from stages import make_repository_of
 from . import budget
 from .test_rooms import NOT_FOR_READERS, belongs
 
+MOST_LINES = 6000
+"""No room is larger."""
+
 WAYS_BACK = 8
 
 FOLLOW = """
@@ -61,6 +64,7 @@ they are, and each call from one of them back into an earlier one."""
 def test_each_room_and_the_whole_keep_their_budgets() -> None:
     sizes = budget.measure_rooms()
     assert set(sizes) == set(budget.ROOMS)
+    assert max(size.lines for size in sizes.values()) <= MOST_LINES
     pairs = {name: (size, budget.ROOMS[name]) for name, size in sizes.items()}
     pairs["all"] = budget.add_up(sizes.values()), budget.PACKAGE_BUDGET
     over = [

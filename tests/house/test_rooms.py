@@ -136,7 +136,7 @@ NOT_FOR_READERS = (
 )
 _OF_GIT = ("subprocess", "tempfile", "hashlib", "sessionrun.git.git", "sessionrun.git.private")
 NOT_AT_START: dict[tuple[str, ...], tuple[str, ...]] = {
-    **{("cli", find_home(verb).partition(".")[2]): NOT_FOR_READERS for verb in (*READER_VERBS, *CONTROL_VERBS)},
+    **{("cli", find_home(verb).partition(".")[2]): NOT_FOR_READERS for verb in READER_VERBS + CONTROL_VERBS},
     ("session.main",): (*_OF_GIT, "sessionrun.worktrees.environments.build", "sessionrun.landing.target"),
     ("client.planning.plan", "client.launch"): (*_OF_GIT, "random", "sessionrun.landing.target"),
     ("worktrees.worktree",): ("sessionrun.model.spec",),

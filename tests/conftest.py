@@ -57,9 +57,8 @@ def pytest_configure(config: pytest.Config) -> None:
     A script's background job inherits that SIGINT and SIGQUIT are ignored, what `nohup` starts the same of SIGHUP,
     and so would all that is started here.
     """
-    os.environ["GIT_CONFIG_NOSYSTEM"] = (
-        "1"  # the machine's own settings, such as those of Git LFS, are no part of a test
-    )
+    # the machine's own settings, such as those of Git LFS, are no part of a test
+    os.environ["GIT_CONFIG_NOSYSTEM"] = "1"
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGQUIT):

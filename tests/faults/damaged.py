@@ -106,6 +106,8 @@ DEAR_SWEEPS: Final = (
 """The same, which run git or look at all processes: one mutation of `DEAR_EVERY` is looked at through these."""
 
 DEAR_EVERY: Final = 8
+VERBS: Final = 2
+"""So many verbs look at each mutation, besides."""
 
 ODD: Final[tuple[Any, ...]] = (
     *(*TEXTS, *WHOLE, *NUMBERS, *OTHERS),
@@ -322,7 +324,7 @@ def look(world: World, session: SessionDir, verb: str, found: Found) -> tuple[in
     return code, out
 
 
-def mutate(world: World, number: int, seed: int, found: Found, *, verbs: int) -> None:
+def mutate(world: World, number: int, seed: int, found: Found) -> None:
     """Damage one file, look through some verbs, and put it right again."""
     rng = random.Random(f"{seed}/{number}")
     session = rng.choice(world.sessions)
@@ -332,8 +334,8 @@ def mutate(world: World, number: int, seed: int, found: Found, *, verbs: int) ->
     before = len(found.wrong)
     path.write_bytes(damaged)
     try:
-        for turn in range(verbs):
-            verb = POLLS[(number * verbs + turn) % len(POLLS)]
+        for turn in range(VERBS):
+            verb = POLLS[(number * VERBS + turn) % len(POLLS)]
             out, whole = look(world, session, verb, found)[1], world.whole[session.session_id, verb]
             if path in (session.status_path, session.summary_path) and "wait" not in verb and out != whole:
                 found.wrong.append(f"{verb} shows something else: {out[:2000]}\ninstead of {whole[:2000]}")
@@ -379,7 +381,7 @@ def note_whole(world: World) -> None:
     assert not found.wrong, found.wrong
 
 
-def run_mutations(world: World, count: int, seed: int, *, verbs: int = 2) -> Found:
+def run_mutations(world: World, count: int, seed: int) -> Found:
     """Do so many; a verb that does not return ends the process with all its stacks."""
     found = Found()
     note_whole(world)
@@ -387,7 +389,7 @@ def run_mutations(world: World, count: int, seed: int, *, verbs: int = 2) -> Fou
     try:
         for number in range(count):
             signal.alarm(HANG_S)
-            mutate(world, number, seed, found, verbs=verbs)
+            mutate(world, number, seed, found)
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, old)

@@ -124,9 +124,6 @@ mkdir -p in; printf '$Id$ %s\n' $SESSIONRUN_TASK > in/$SESSIONRUN_TASK.log; told
 SUFFIXES: Final = {".txt": b"text of %b\n", ".dos": b"one\r\n%b\r\n", ".bin": b"\0\1%b", ".log": b"$Id$ %b\n"}
 
 
-WALLS: Final = {"policy": "project", "network": "none"}
-
-
 def run_beside_neighbour(place: Place, rng: random.Random, *, walled: bool = False) -> Figures:
     """One session: some hostile steps beside honest tasks, then what must be true.
 
@@ -139,7 +136,7 @@ def run_beside_neighbour(place: Place, rng: random.Random, *, walled: bool = Fal
     shutil.copy(place.path / "repo" / ".git" / "config", place.path / "config-before")
     plan = _make_plan(place, rng, names)
     if walled:
-        plan["prompts"][0]["sandbox"] = WALLS
+        plan["prompts"][0]["sandbox"] = {"policy": "project", "network": "none"}
     session = place.start(plan, "--worktree", cwd=place.path / "repo")
     _read_all(place, session, seen, rng.sample(_READERS, 4))
     if not wait_until(lambda: _has_ended(place, session), HUNG_S):
@@ -192,25 +189,25 @@ def _make_plan(place: Place, rng: random.Random, names: list[str]) -> dict[str, 
 
 
 _READERS: Final = [
-    ("status",),
-    ("status", "--json"),
-    ("results",),
-    ("explain",),
-    ("logs",),
-    ("cost",),
-    ("diff",),
-    ("diff", "--stat"),
-    ("doctor",),
-    ("list",),
-    ("list", "--totals"),
-    ("clean", "--worktrees", "--dry-run"),
+    "status",
+    "status --json",
+    "results",
+    "explain",
+    "logs",
+    "cost",
+    "diff",
+    "diff --stat",
+    "doctor",
+    "list",
+    "list --totals",
+    "clean --worktrees --dry-run",
 ]
 
 
-def _read_all(place: Place, session: SessionDir, seen: Figures, readers: list[tuple[str, ...]]) -> None:
-    for verb, *words in readers:
-        named = [] if verb == "list" else [session.session_id]
-        _call(place, seen, verb, *words, *named)
+def _read_all(place: Place, session: SessionDir, seen: Figures, readers: list[str]) -> None:
+    for verb in readers:
+        named = [] if verb.startswith("list") else [session.session_id]
+        _call(place, seen, *verb.split(), *named)
 
 
 def _call(place: Place, seen: Figures, *words: str) -> str:

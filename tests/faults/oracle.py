@@ -207,6 +207,7 @@ KILLS: Final = 8
 
 PAUSE_S: Final = 0.12
 HUNG_S: Final = 300.0
+MOST_RESUMES: Final = 6
 Choice = Callable[[random.Random], Sequence[Role]]
 """Who dies at the same moment."""
 
@@ -240,9 +241,6 @@ def resume_by(users: int, place: Place, session: SessionDir, seen: Figures) -> i
     if started > 1:
         seen.wrong.append(f"{session.session_id}: {started} users resumed it at once")
     return started
-
-
-MOST_RESUMES: Final = 6
 
 
 def finish(place: Place, session: SessionDir, seen: Figures, env: Mapping[str, str] | None = None) -> bool:

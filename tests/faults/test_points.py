@@ -190,18 +190,13 @@ def check(figures: Figures, kills: int) -> None:
     assert figures.kills.total() >= kills
 
 
-def find_rows() -> list[str]:
-    """The steps of ARCHITECTURE's table of writes."""
-    text = (Path(__file__).parents[2] / "ARCHITECTURE.md").read_text()
-    table = text.partition("| step | durable before the next |")[2].partition("\n\n")[0]
-    return [line.split("|")[1].strip().replace("`", "") for line in table.splitlines()[2:]]
-
-
 def test_each_row_of_the_table_of_writes_has_its_deaths() -> None:
     """Those of a business have a sweep of its own; all of them assert that they reach what they name."""
     swept = {step: names for steps in (ROWS, ASKED, ELSEWHERE) for step, names in steps.items()}
     assert len(swept) == len(ROWS) + len(ASKED) + len(ELSEWHERE)
-    rows = find_rows()
+    text = (Path(__file__).parents[2] / "ARCHITECTURE.md").read_text()
+    table = text.partition("| step | durable before the next |")[2].partition("\n\n")[0]
+    rows = [line.split("|")[1].strip().replace("`", "") for line in table.splitlines()[2:]]
     assert [row for row in rows if sum(row.startswith(step) for step in swept) != 1] == []
     assert [step for step in swept if not any(row.startswith(step) for row in rows)] == []
     for names in ELSEWHERE.values():

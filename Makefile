@@ -24,8 +24,8 @@ slow: $(READY)
 KILLS ?= 1000
 
 campaign: $(READY)
-	$(BIN)/python -m tests.faults.campaign --kills $(KILLS)
-	$(BIN)/python -m tests.faults.campaign --mode neighbours --kills 5000 --seconds 36000
+	cd tests && ../$(BIN)/python -m faults.campaign --kills $(KILLS)
+	cd tests && ../$(BIN)/python -m faults.campaign --mode neighbours --kills 5000 --seconds 36000
 	DAMAGED_COUNT=100000 $(BIN)/pytest --slow -k very_much tests/faults
 
 agents: $(READY)

@@ -57,9 +57,8 @@ def pytest_configure(config: pytest.Config) -> None:
     A script's background job inherits that SIGINT and SIGQUIT are ignored, what `nohup` starts the same of SIGHUP,
     and so would all that is started here.
     """
-    os.environ["GIT_CONFIG_NOSYSTEM"] = (
-        "1"  # the machine's own settings, such as those of Git LFS, are no part of a test
-    )
+    # the machine's own settings, such as those of Git LFS, are no part of a test
+    os.environ["GIT_CONFIG_NOSYSTEM"] = "1"
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGQUIT):
@@ -228,19 +227,22 @@ def fill(disk: Path) -> Path:
 
 
 def eventually(condition: Callable[[], Any], *, timeout_s: float = EVENTUALLY_S) -> Any:
-    """Call until the answer is true, and return it; fail when it never becomes so.
+    """Call until the answer is true, and return it; fail when it never becomes so."""
+    answer = wait_until(condition, timeout_s)
+    assert answer, f"not within {timeout_s} s: {condition}"
+    return answer
+
+
+def wait_until(condition: Callable[[], Any], timeout_s: float) -> Any:
+    """Call until the answer is true or the time is over; the last answer.
 
     The pauses in between grow: to look at a session costs processor time, and a long wait may be a bit longer.
     """
-    deadline = time.monotonic() + timeout_s
-    pause_s = FIRST_PAUSE_S
-    while True:
-        answer = condition()
-        if answer:
-            return answer
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {condition}"
+    deadline, pause_s = time.monotonic() + timeout_s, FIRST_PAUSE_S
+    while not (answer := condition()) and time.monotonic() < deadline:
         time.sleep(pause_s)
         pause_s = min(pause_s * 1.2, LAST_PAUSE_S)
+    return answer
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -441,10 +443,7 @@ class Command:
         """kill -9 of all three at once, so that none is left to start another; the jobs live on."""
         from sessionrun.store.session import SessionDir
 
-        pids = self.chain(session_id)
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in pids:
-                os.kill(pid, number)
+        kill_together([psutil.Process(pid) for pid in self.chain(session_id)])
         session = SessionDir(self.directory(session_id))
         eventually(lambda: not session.is_alive())
 

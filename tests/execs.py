@@ -11,8 +11,8 @@ program gets what a new interpreter would give it; `tests/test_execs.py` compare
 - descriptors that are close-on-exec are closed; errors of `file_actions` are raised in the parent;
 - handlers of signals are the default ones, ignored signals stay ignored, then Python's start sets its own;
 - the argument list and the environment are new: in Python, for libc, and in /proc/PID/cmdline and environ;
-- streams, `sys.argv` and `sys.path` are new; modules of ours have the values of their import, and their caches are
-  empty but for what `warm.py` put there: that follows from our classes alone;
+- streams, `sys.argv` and `sys.path` are new; caches and containers in modules of ours that grow are empty again,
+  but for what `warm.py` put there: that follows from our classes alone;
 - the process ends with the code of the program; nothing of what was there before is cleaned up.
 
 A restart after a kill begins its program in the same way, since the process that restarts it has these functions.
@@ -29,7 +29,6 @@ import functools
 import gc
 import io
 import os
-import re
 import signal
 import struct
 import sys
@@ -40,7 +39,6 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import Any, BinaryIO, Final, NoReturn, cast
 
 PREFIXES: Final = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_")
@@ -88,7 +86,6 @@ class _Origin:
     environ: Mapping[str, str] = {}
     path: Sequence[str] = ()
     recursion_limit = sys.getrecursionlimit()
-    values: Sequence[tuple[dict[str, Any], str, Any]] = ()
     growing: Sequence[Any] = ()
     caches: Sequence[Any] = ()
 
@@ -98,9 +95,6 @@ class _Origin:
         modules = [one for name, one in sys.modules.items() if name.partition(".")[0] == "sessionrun"]
         every = [value for module in modules for value in vars(module).values()]
         cls.environ, cls.path = choose(os.environ), list(sys.path)
-        cls.values = [
-            (vars(module), name, vars(module)[name]) for module in modules for name in _find_rebound(module)
-        ]
         cls.growing = [value for value in every if type(value) in (list, dict, set) and not value]
         caches = [value for value in every if isinstance(value, functools._lru_cache_wrapper)]
         cls.caches = [cache for cache in caches if not cache.cache_info().currsize]
@@ -109,8 +103,6 @@ class _Origin:
     def restore(cls) -> None:
         """Put it back."""
         sys.path[:] = cls.path
-        for variables, name, value in cls.values:
-            variables[name] = value
         for container in cls.growing:
             _kept.append(container.copy())  # a file that is let go would close a descriptor of another
             container.clear()
@@ -118,26 +110,19 @@ class _Origin:
             cache.cache_clear()
 
 
-def _find_rebound(module: ModuleType) -> set[str]:
-    """The names that functions of a module give new values."""
-    text = Path(module.__file__ or os.devnull).read_text()
-    return {name for line in re.findall(r"(?m)^ +global (.+)$", text) for name in line.split(", ")}
-
-
 # --- in the place of the system's functions ---
 
 
 def _execve(path: Any, argv: Any, environ: Mapping[Any, Any]) -> NoReturn:
-    words, environ = _encode(argv, environ)
+    words, environ = encode(argv, environ)
     program = _find_program(words, environ)
     if program is None or not show_as(words, environ):
         _real_execve(path, argv, environ)
-    _close_on_exec()
-    _begin(program, words, environ)
+    begin(program, words, environ)
 
 
 def _posix_spawn(path: Any, argv: Any, environ: Mapping[Any, Any] | None, **how: Any) -> int:
-    words, environ = _encode(argv, environ)
+    words, environ = encode(argv, environ)
     program = _find_program(words, environ)
     if program is None or not set(how) <= {"file_actions", "setsid", "setsigdef", "setsigmask"}:
         return _real_spawn(path, argv, environ, **how)
@@ -196,11 +181,10 @@ def _be_spawned(
         os._exit(127)
     _reset_signals()
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    _close_on_exec()
-    _begin(program, words, environ)
+    begin(program, words, environ)
 
 
-def _encode(argv: Sequence[Any], environ: Mapping[Any, Any] | None) -> tuple[list[bytes], dict[bytes, bytes]]:
+def encode(argv: Sequence[Any], environ: Mapping[Any, Any] | None) -> tuple[list[bytes], dict[bytes, bytes]]:
     """As the system has them; since Python 3.13 no environment is that of this process."""
     variables = os.environb if environ is None else environ
     return [os.fsencode(word) for word in argv], {
@@ -228,20 +212,28 @@ def _reset_signals() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _begin(program: Callable[[], object], words: Sequence[bytes], environ: Mapping[bytes, bytes]) -> NoReturn:
-    """Nothing is let go that was there before: it is in frames never left, which count for no recursion."""
+def begin(program: Callable[[], object], words: Sequence[bytes], environ: Mapping[bytes, bytes]) -> NoReturn:
+    """Be a program, as behind exec, and leave with its code.
+
+    Nothing is let go that was there before: it is in frames never left, which count for no recursion.
+    """
+    _close_on_exec()
     gc.freeze()
     sys.setrecursionlimit(_Origin.recursion_limit + len(list(traceback.walk_stack(None))))
     _reset_signals()
     _Origin.restore()
-    take_environ(environ)
+    os.environb.clear()
+    os.environb.update(environ)
+    time.tzset()
+    with suppress(AttributeError):  # another program has another role, and its own rules
+        ctypes.CDLL(None).calls_begin()
     arguments = [os.fsdecode(word) for word in words]
     while arguments[1] in ("-I", "-S"):
         del arguments[1]
-    sys.argv = arguments[2:] if arguments[1] == "-c" else arguments[1:]
+    sys.argv = arguments[2:] if arguments[1] in ("-c", "-m") else arguments[1:]
     if arguments[1] == "-c":
         sys.argv[0] = "-c"
-    run(program)
+    _run(program)
 
 
 # --- the programs ---
@@ -277,16 +269,7 @@ _SCRIPTS: Final[Mapping[str, Callable[[], object]]] = {
 # --- what an interpreter does at its start and its end ---
 
 
-def take_environ(environ: Mapping[bytes, bytes]) -> None:
-    """Have this environment and no other."""
-    os.environb.clear()
-    os.environb.update(environ)
-    time.tzset()
-    with suppress(AttributeError):  # another program has another role, and its own rules
-        ctypes.CDLL(None).calls_begin()
-
-
-def run(program: Callable[[], object]) -> NoReturn:
+def _run(program: Callable[[], object]) -> NoReturn:
     """Run a program on new streams and leave with its code, as an interpreter would."""
     code: object = 1
     try:

@@ -211,7 +211,7 @@ def _join(text: str) -> str:
 
 def make_verb_pages(text: str) -> dict[str, str]:
     """The pages of the verbs by the names of their files, out of the text of sessionrun(1)."""
-    synopsis = _part(text, ".SH SYNOPSIS")
+    synopsis = part(text, "SYNOPSIS")
     pages = {}
     for verb, told in VERBS.items():
         (usage,) = re.findall(rf'^\.BR "?sessionrun"? ?"? ?(?:\[" )?{verb}\b.*$', synopsis, re.MULTILINE)
@@ -227,7 +227,7 @@ def make_verb_pages(text: str) -> dict[str, str]:
                 usage,
                 ".fi",
                 ".SH DESCRIPTION",
-                *_part(text, f".SS {verb}").splitlines(),
+                *part(text, verb, level="SS").splitlines(),
                 ".SH SEE ALSO",
                 ".BR sessionrun (1),",
                 "which has the options of all verbs, and the sections whose names stand here in capitals,",
@@ -237,9 +237,10 @@ def make_verb_pages(text: str) -> dict[str, str]:
     return pages
 
 
-def _part(text: str, heading: str) -> str:
-    """What stands under a heading, up to the next one."""
-    found = re.search(rf"^{re.escape(heading)}\n(.*?)(?=^\.S[HS] )", text, re.MULTILINE | re.DOTALL)
+def part(text: str, heading: str, *, level: str = "SH") -> str:
+    """What stands under a heading of a page; a section includes its subsections."""
+    end = r"^\.SH " if level == "SH" else r"^\.S[HS] "
+    found = re.search(rf"^\.{level} {re.escape(heading)}\n(.*?)(?={end}|\Z)", text, re.MULTILINE | re.DOTALL)
     assert found is not None, heading
     return found[1]
 

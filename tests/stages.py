@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+import sessionrun as package
+
 
 class Tree:
     """A directory as it was, with all that it held: an archive, because that knows links, FIFOs and times."""
@@ -74,6 +76,13 @@ def make_program(path: Path, script: str) -> Path:
     path.write_text(script if script.startswith("#!") else f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
     return path
+
+
+def copy_package(place: Path) -> Path:
+    """Copy our package into a directory; where it is there."""
+    there = place / "sessionrun"
+    shutil.copytree(Path(package.__file__).parent, there, ignore=shutil.ignore_patterns("__pycache__"))
+    return there
 
 
 def put_first(root: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:

@@ -15,7 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from stages import begin_repository, commit_all, git, make_program
+from stages import begin_repository, commit_all, git
+
+from sessionrun.queue.open import open_queue
+from sessionrun.queue.task import Draft
 
 WHOLE: Final[Mapping[str, int]] = {
     "commit": 20,
@@ -35,52 +38,7 @@ SAMPLE: Final[Mapping[str, int]] = {**dict.fromkeys(WHOLE, 0), "leave": 1, "once
 BAD: Final = ("crash", "break")
 """Kinds whose work must never come to the branch; all others must, once."""
 
-GATE: Final = """#!/bin/sh
-# red: a file is broken, or the two of a pair both claim what only one can have
-if grep -rqs BROKEN work; then echo "work is broken"; exit 1; fi
-for one in work/one-*; do
-    two="work/two-${one#work/one-}"
-    if [ -f "$one" ] && [ -f "$two" ] && grep -q claims "$one" && grep -q claims "$two"; then
-        echo "$one and $two both claim the same"
-        exit 1
-    fi
-done
-exit 0
-"""
-
-AGENT: Final = """#!/bin/sh
-# Plays a coding agent.  The title of the task says what it does.
-prompt=$(cat)
-keep() {{ git add -A && git -c user.name=storm -c user.email=storm@example.org commit -qm "$*"; }}
-mend() {{
-    for file in $(git grep -l '^<<<<<<< '); do
-        sed -i -e '/^||||||| /,/^=======$/d' -e '/^<<<<<<< /d' -e '/^=======$/d' -e '/^>>>>>>> /d' "$file"
-    done
-    for one in work/one-*; do
-        two="work/two-${{one#work/one-}}"
-        if [ -f "$one" ] && [ -f "$two" ]; then echo yields >"$two"; fi
-    done
-    keep mended
-}}
-case "$SESSIONRUN_TASK" in
-*-mend-*) mend; echo mended; exit 0 ;;
-esac
-set -- $(printf '%s\\n' "$prompt" | sed -n 's/.*storm \\([a-z]*\\) \\([0-9]*\\).*/\\1 \\2/p' | head -n 1)
-mkdir -p work
-case "$1" in
-commit) echo "$1 $2" >"work/$1-$2"; keep "$1" "$2" ;;
-leave) echo "$1 $2" >"work/$1-$2" ;;
-crash) echo "$1 $2" >"work/$1-$2"; keep "$1" "$2"; exit 3 ;;
-once) mkdir "{place}/once-$2" 2>/dev/null && exit 3; echo "$1 $2" >"work/$1-$2" ;;
-left | right)
-    if grep -q base "shared/$2"; then echo "$1 $2" >"shared/$2"; else echo "$1 $2" >>"shared/$2"; fi
-    keep "$1" "$2" ;;
-one | two) echo claims >"work/$1-$2"; keep "$1" "$2" ;;
-break) echo BROKEN >"work/$1-$2"; keep "$1" "$2" ;;
-*) echo "no storm in the prompt"; exit 4 ;;
-esac
-echo "did $1 $2"
-"""
+SCRIPTS: Final = Path(__file__).parent / "data" / "storm"
 
 
 @dataclass
@@ -99,21 +57,16 @@ class Storm:
         storm.place.mkdir()
         top.mkdir(exist_ok=True)
         begin_repository(top)
-        (top / "gate.sh").write_text(GATE)
+        shutil.copy(SCRIPTS / "gate.sh", top)
         (top / "shared").mkdir()
         for number in range(shares["left"]):
             (top / "shared" / str(number)).write_text("base\n")
-        agent = make_program(storm.place / "agent.sh", AGENT.format(place=storm.place))
+        agent = shutil.copy(SCRIPTS / "agent.sh", storm.place)
         (top / ".gitignore").write_text("/results/\n/task_queue.json*\n/sessionrun.toml\n")
         (top / "sessionrun.toml").write_text(f'[agents.storm]\nargv = ["{agent}"]\n')
         commit_all(top)
         storm.titles = [f"storm {kind} {number}" for kind, count in shares.items() for number in range(count)]
-        tasks = [
-            {"id": f"task-{number}", "title": title, "status": "pending", "description": ""}
-            for number, title in enumerate(_mix(storm.titles), 1)
-        ]
-        queue = {"tasks": tasks, "next_id": len(tasks) + 1}
-        (top / "task_queue.json").write_text(json.dumps(queue))
+        open_queue(top).create([Draft(title) for title in _mix(storm.titles)])
         return storm
 
     def git(self, *words: str) -> str:
@@ -134,11 +87,14 @@ class Storm:
     def judge(self) -> None:
         """All that must be true at the end, but for what stays in the worktrees."""
         self._judge_work()
-        self._judge_queue()
         self._judge_line()
         assert self.git("status", "--porcelain") == ""
         locks = [path for path in (self.top / ".git").rglob("*.lock") if not path.name.startswith("sessionrun")]
         assert locks == []
+        for title, task in self.queue().items():
+            is_closed = task["status"] in ("done", "closed")
+            assert is_closed is is_good(title), task
+            assert is_closed or task.get("reason"), task
 
     def _judge_work(self) -> None:
         """Each good change is there once, and no bad one."""
@@ -153,12 +109,6 @@ class Storm:
         for pair in range(self.shares["one"]):
             claims = [self.git("show", f"main:work/{kind}-{pair}") for kind in ("one", "two")]
             assert sorted(claims) == ["claims", "yields"], claims
-
-    def _judge_queue(self) -> None:
-        for title, task in self.queue().items():
-            is_closed = task["status"] in ("done", "closed")
-            assert is_closed is is_good(title), task
-            assert is_closed or task.get("reason"), task
 
     def _judge_line(self) -> None:
         """The gate is green at each commit of the line, and each good task came there by one merge."""

@@ -16,9 +16,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from stages import make_program, make_repository_of
+from stages import copy_package, make_program, make_repository_of
 
-import sessionrun as package
 from sessionrun.cli.argv import KNOWN
 from sessionrun.input.rows import SETTINGS
 from sessionrun.input.settings import TOPICS
@@ -43,13 +42,6 @@ class Copy:
         done = self.call(*words)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
-
-
-def copy_package(place: Path) -> Path:
-    """Where the copy is that was made in a directory."""
-    there = place / "sessionrun"
-    shutil.copytree(Path(package.__file__).parent, there, ignore=shutil.ignore_patterns("__pycache__"))
-    return there
 
 
 # --- exercises ---

@@ -94,13 +94,8 @@ class Part:
 
 
 def part(page: str, heading: str, *, level: str = "SH") -> Part:
-    """The part of a manual page under a heading; a section includes its subsections."""
-    ends = r"^\.SH " if level == "SH" else r"^\.S[HS] "
-    text = read(f"man/{page}")
-    begin = re.search(rf"^\.{level} {re.escape(heading)}$", text, re.MULTILINE)
-    assert begin, f"{page} has no {heading}"
-    end = re.search(ends, text[begin.end() :], re.MULTILINE)
-    return Part(text[begin.end() : begin.end() + end.start() if end else None])
+    """The part of a manual page under a heading."""
+    return Part(manual.part(read(f"man/{page}"), heading, level=level))
 
 
 def test_the_commands_of_the_readme_name_things_that_exist_and_ci_runs_the_second() -> None:
@@ -238,8 +233,7 @@ def test_the_table_of_phases_is_the_code_s() -> None:
 
 def rows_under(heading: str) -> list[list[str]]:
     """The cells of the first table under a heading of docs/files.md, without its head."""
-    text = re.split(rf"^##+ {re.escape(heading)}$", read("docs/files.md"), maxsplit=1, flags=re.MULTILINE)[1]
-    table = re.search(r"(?:^\|.*\n)+", re.split(r"^##", text, maxsplit=1, flags=re.MULTILINE)[0], re.MULTILINE)
+    table = re.search(r"(?:^\|.*\n)+", section("docs/files.md", heading), re.MULTILINE)
     assert table, f"no table under {heading}"
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in table[0].splitlines()[2:]]
 
@@ -288,13 +282,7 @@ def test_every_key_of_a_record_is_on_the_maintainers_page(heading: str) -> None:
 
 def test_the_words_of_worktrees_are_in_the_documents() -> None:
     written = section("docs/files.md", "Worktrees")
-    for word in (
-        jobfiles.REQUEST,
-        jobfiles.CLAIM,
-        jobfiles.ANSWER,
-        registration.LOCK_NAME,
-        registration.MARK,
-    ):
+    for word in (jobfiles.REQUEST, jobfiles.CLAIM, jobfiles.ANSWER, registration.LOCK_NAME, registration.MARK):
         assert f"`{word}`" in written
     policies = re.search(r"\| `keep` \| (.*) \|", read("docs/files.md"))
     assert policies
@@ -336,8 +324,9 @@ def test_exit_codes_are_the_same_everywhere() -> None:
 
 
 def section(name: str, heading: str) -> str:
-    """A second-level section of a Markdown file."""
-    return read(name).split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    """A section of a Markdown file, of whatever level."""
+    _, level, text = re.split(rf"^(##+) {re.escape(heading)}\n", read(name), maxsplit=1, flags=re.MULTILINE)
+    return re.split(rf"^##(?!{level[2:]}#)", text, maxsplit=1, flags=re.MULTILINE)[0]
 
 
 def test_the_agents_of_the_documents_are_those_of_the_code() -> None:

@@ -30,9 +30,9 @@ from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NoReturn
+from typing import Any, BinaryIO, Final, NoReturn, cast
 
-from execs import CODE, choose, install, run, show_as, take_environ
+from execs import CODE, begin, choose, encode, install, show_as
 
 import sessionrun
 from sessionrun.model import frozen
@@ -172,10 +172,10 @@ def _serve(control: socket.socket) -> None:
         with open(fds[1]) as stream:
             call = json.load(stream)
         connection = socket.socket(fileno=fds[0])
+        connection.set_inheritable(False)
         pid = os.fork()
         if pid == 0:
-            sockets = [one.fileno() for one in (control, connection, *running.values())]
-            _become(call, fds[2:], [wake_read, wake_write, *sockets])
+            _become(call, fds[2:])
         for fd in fds[2:]:
             os.close(fd)
         running[pid] = connection
@@ -191,31 +191,24 @@ def _reap(running: dict[int, socket.socket]) -> None:
             connection.sendall(_NUMBER.pack(os.waitstatus_to_exitcode(status)))
 
 
-def _become(call: dict[str, Any], fds: list[int], ours: list[int]) -> NoReturn:
+def _become(call: dict[str, Any], fds: list[int]) -> NoReturn:
     """In the child: what a new interpreter would be, and then the command, or the program behind `-c`."""
     from sessionrun.cli import main
 
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    for fd in ours:
-        os.close(fd)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     for number, fd in enumerate(fds):
         os.dup2(fd, number)
         os.close(fd)
     os.chdir(call["cwd"])
     os.umask(call["umask"])
-    environ = {os.fsencode(name): os.fsencode(value) for name, value in call["environ"].items()}
-    words, program = ["-m", "sessionrun", *call["words"]], "sessionrun"
-    begin: Callable[[], Any] = main
+    words, program = [sys.executable, "-m", "sessionrun", *call["words"]], cast("Callable[[], object]", main)
     if call["words"][:1] == ["-c"]:
         os.setsid()  # a rule may kill its group
-        words, program = call["words"], "-c"
-        begin = partial(exec, words[1], {"__name__": "__main__"})
-    show_as([os.fsencode(word) for word in (sys.executable, *words)], environ)
-    take_environ(environ)
-    sys.argv = [program, *words[2:]]
-    run(begin)
+        words = [sys.executable, *call["words"]]
+        program = partial(exec, words[2], {"__name__": "__main__"})
+    argv, environ = encode(words, call["environ"])
+    show_as(argv, environ)
+    begin(program, argv, environ)
 
 
 EXTRAS: Final = ("sessionrun.doors.", "sessionrun.cluster.dask")

@@ -20,7 +20,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from unittest.mock import patch
 
 import orjson
-from faults.place import Place, make_place, wait_until
+from conftest import eventually
+from faults.place import Place, make_place
 from stages import make_repository_of
 
 from sessionrun.store.session import SessionDir
@@ -69,6 +70,13 @@ def interleave(cases: Mapping[str, Case], rounds: int) -> Samples:
             if number:
                 samples[name].append(spent if isinstance(spent, Spent) else Spent(spent))
     return samples
+
+
+def clock(work: Callable[[], object]) -> Spent:
+    """What some work takes here, with the programs that it runs."""
+    begun, cpu_s = time.perf_counter(), sum(os.times()[:4])
+    work()
+    return Spent(time.perf_counter() - begun, sum(os.times()[:4]) - cpu_s)
 
 
 def compare(samples: Samples, case: str, floor: str, goal: float) -> Row:
@@ -157,13 +165,13 @@ class Bench(Place):
         """Start a session whose first task holds up all others, so that nothing else happens meanwhile."""
         file = self.write(f"hold-{size}.json", ["sleep 600"] + ["true"] * (size - 1))
         spent, session = self.run("--max-parallel", 1, file)
-        assert wait_until(lambda: (session.load_summary() or {"running": 0})["running"], END_S)
+        eventually(lambda: (session.load_summary() or {"running": 0})["running"], timeout_s=END_S)
         return spent, session
 
     def end(self, session: SessionDir) -> None:
         """Cancel a session, and wait until nobody runs it."""
         self.call([*command(), "cancel", session.session_id])
-        assert wait_until(lambda: not session.is_alive(), END_S)
+        eventually(lambda: not session.is_alive(), timeout_s=END_S)
 
     def make_repository(self, files: Mapping[str, str]) -> Path:
         """A repository with these files in one commit on `main`."""

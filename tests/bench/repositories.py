@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -23,7 +23,7 @@ from sessionrun.git.git import Git
 from sessionrun.git.repository import find_repository
 from sessionrun.landing.records import Entry, Gates, LandRequest
 from sessionrun.landing.turn import land
-from sessionrun.model.places import Repository, Seats
+from sessionrun.model.places import Place, Seats
 from sessionrun.walls.trial import find_problem
 from sessionrun.worktrees.environments.build import make_environment
 from sessionrun.worktrees.environments.inputs import PROJECT_FILES, find_requirements, order_ways, read_texts
@@ -31,7 +31,7 @@ from sessionrun.worktrees.release import release
 from sessionrun.worktrees.request import EnvironmentRequest, WorkspaceRequest
 from sessionrun.worktrees.worktree import prepare
 
-from .measure import Bench, Case, Row, Spent, compare, compare_figure, interleave, make_bench, middle
+from .measure import Bench, Case, Row, Spent, clock, compare, compare_figure, interleave, make_bench, middle
 
 _NUMBERS: Final = count()
 
@@ -60,14 +60,16 @@ def measure_worktrees(rounds: int = 3) -> list[Row]:
         return [compare(samples, case, serial, 0.7), compare(samples, first, one, 1.5)]
 
 
-def _add_one_by_one(bench: Bench, top: Path) -> float:
+def _add_one_by_one(bench: Bench, top: Path) -> Spent:
     folder = bench.path / "serial"
-    begun = time.perf_counter()
-    for name in map(str, range(WORKTREES)):
-        git(top, "worktree", "add", "-q", "-b", f"serial-{name}", str(folder / name), "main")
-    seconds = time.perf_counter() - begun
+
+    def add() -> None:
+        for name in map(str, range(WORKTREES)):
+            git(top, "worktree", "add", "-q", "-b", f"serial-{name}", str(folder / name), "main")
+
+    spent = clock(add)
     _forget(top, folder)
-    return seconds
+    return spent
 
 
 def _await_tasks(bench: Bench, top: Path, *, tasks: int, wanted: int) -> float:
@@ -86,6 +88,48 @@ def _await_tasks(bench: Bench, top: Path, *, tasks: int, wanted: int) -> float:
     return seconds
 
 
+class Task:
+    """A task in a worktree: what its jobs do, without the start of their interpreters."""
+
+    def __init__(self, bench: Bench, top: Path, *, walled: bool = False, stays: bool = False) -> None:
+        """The worktree of one that `stays` is the one that the last such task gave back."""
+        name = f"task{next(_NUMBERS)}"
+        self._jobs, self._cache = bench.path / "jobs" / name, str(bench.path / "cache")
+        for phase in ("prepare", "setup", "release"):
+            self._job(phase).mkdir(parents=True)
+        self._request = WorkspaceRequest(
+            find_repository(top, base=None, worktree_dir=bench.path / "worktrees", keep="never")[0],
+            "s",
+            name,
+            "do it",
+            patch=str(self._jobs / "patch"),
+            walls=str(self._jobs / "a1-walls") if walled else None,
+            seats=Seats(str(bench.path / "seats"), placement="sibling") if stays else None,
+            seat=1 if stays else None,
+            prompt="x",
+        )
+
+    def _job(self, phase: str) -> Path:
+        return self._jobs / f"a1-r1-{phase}"
+
+    def prepare(self) -> Path:
+        """PREPARE: its worktree."""
+        place = prepare(self._request, self._job("prepare"))
+        self._request = replace(self._request, place=place)
+        return Path(place.worktree or "")
+
+    def set_up(self) -> None:
+        """The environment of its worktree: the first one is built, the others are copied."""
+        found, tree = self._request.repository, (self._request.place or Place()).worktree or ""
+        request = EnvironmentRequest(tree, tree, self._cache, repository=found, commit=found.base_commit)
+        report = make_environment(request, self._job("setup"))
+        assert report.problem is None, report.problem
+
+    def release(self) -> None:
+        """RELEASE."""
+        release(replace(self._request, succeeded=True), self._job("release"))
+
+
 def measure_task(rounds: int = 3) -> list[Row]:
     """A task's whole way in git, two files changed in 5,000, against five commands of git without any check.
 
@@ -95,47 +139,33 @@ def measure_task(rounds: int = 3) -> list[Row]:
     walled, bare = "RELEASE of a walled task", "the same without walls"
     with make_bench() as bench:
         top = bench.make_repository({f"d{n // 100}/f{n}": f"{n}\n" * 100 for n in range(5000)})
-        found = find_repository(top, base=None, worktree_dir=bench.path / "worktrees", keep="never")[0]
-        cases: dict[str, Case] = {plain: lambda: _do_plainly(bench, top), ours: lambda: _do_task(bench, found)}
+        cases: dict[str, Case] = {
+            plain: lambda: clock(partial(_do_plainly, bench, top)),
+            ours: lambda: clock(partial(_release, Task(bench, top))),
+        }
         rows = [compare(interleave(cases, rounds), ours, plain, 1.15)]
         if find_problem("strict", network=False) is None:
-            cases = {name: partial(_release, bench, found, walled=name == walled) for name in (walled, bare)}
+            tasks = {name: partial(Task, bench, top, walled=name == walled) for name in (walled, bare)}
+            cases = {name: lambda make=make: _release(make()) for name, make in tasks.items()}  # type: ignore[misc]
             rows.append(compare(interleave(cases, rounds), walled, bare, 1.5))
         return rows
 
 
-def _do_plainly(bench: Bench, top: Path) -> Spent:
+def _do_plainly(bench: Bench, top: Path) -> None:
     number = next(_NUMBERS)
     tree = bench.path / f"plain{number}"
-    begun = _now()
     git(top, "worktree", "add", "-q", "-b", f"plain-{number}", str(tree), "main")
     _work_in(tree)
     git(tree, "add", "-A")
     git(tree, "commit", "-q", "-m", "work")
     (bench.path / f"plain{number}.patch").write_text(git(tree, "diff", "--binary", "main", "HEAD"))
     git(top, "worktree", "remove", "--force", str(tree))
-    return _since(begun)
 
 
-def _do_task(bench: Bench, repository: Repository) -> Spent:
-    begun = _now()
-    _release(bench, repository)
-    return _since(begun)
-
-
-def _release(bench: Bench, repository: Repository, *, walled: bool = False) -> Spent:
+def _release(task: Task) -> Spent:
     """What RELEASE takes, after PREPARE and some work."""
-    name = f"task{next(_NUMBERS)}"
-    folders = [bench.path / "jobs" / name / f"a1-r1-{phase}" for phase in ("prepare", "release")]
-    for folder in folders:
-        folder.mkdir(parents=True)
-    request = WorkspaceRequest(repository, "s", name, "do it", patch=str(bench.path / f"{name}.patch"))
-    request = replace(request, walls=str(bench.path / "jobs" / name / "a1-walls") if walled else None)
-    place = prepare(request, folders[0])
-    _work_in(Path(place.worktree or ""))
-    begun = _now()
-    release(replace(request, place=place, succeeded=True), folders[1])
-    return _since(begun)
+    _work_in(task.prepare())
+    return clock(task.release)
 
 
 def _work_in(tree: Path) -> None:
@@ -197,11 +227,11 @@ def measure_environments(rounds: int = 2) -> list[Row]:
             _set_up(bench, top, stays=stay)
         (env,) = (bench.path / "worktrees").glob(".env-*")
         cases: dict[str, Case] = {
-            cold: lambda: _install(bench, top),
+            cold: lambda: clock(partial(_install, bench, top)),
             warm: lambda: _set_up(bench, top),
             stays: lambda: _set_up(bench, top, stays=True),
-            floor: lambda: _check_out(bench, top),
-            least: lambda: _check_out(bench, top, env),
+            floor: lambda: clock(partial(_check_out, bench, top)),
+            least: lambda: clock(partial(_check_out, bench, top, env)),
         }
         samples = interleave(cases, rounds)
     pairs = ((warm, cold, 0.05), (stays, cold, 0.05), (warm, floor, 2.0), (warm, least, 1.5))
@@ -226,10 +256,10 @@ def measure_copies(rounds: int = 3) -> list[Row]:
             os.environ["UV_LINK_MODE"] = "copy"
             top = _fetch_project(bench, f"{name}=={version}")
             git(top, "tag", f"v{version}")
-            _make_environment(bench, top)
+            _copy_environment(bench, top)
             cases: dict[str, Case] = {
                 theirs: partial(_install_by_uv, bench, top, _find_words_of_uv(bench, top)),
-                ours: partial(_make_environment, bench, top),
+                ours: partial(_copy_environment, bench, top),
             }
             rows.append(compare(interleave(cases, rounds), ours, theirs, 0.1))
     return rows
@@ -248,26 +278,11 @@ def _fetch_project(bench: Bench, wanted: str) -> Path:
     return top
 
 
-def _make_environment(bench: Bench, top: Path) -> Spent:
-    """What the environment of a new worktree takes; the first one is built."""
-    request, folder = _prepare(bench, top)
-    begun = _now()
-    report = make_environment(request, folder)
-    spent = _since(begun)
-    assert report.problem is None, report.problem
-    return spent
-
-
-def _prepare(bench: Bench, top: Path) -> tuple[EnvironmentRequest, Path]:
-    """The request for the environment of a new worktree, and the folder of its job."""
-    name = f"copy{next(_NUMBERS)}"
-    folders = [bench.path / "jobs" / name / f"a1-r1-{phase}" for phase in ("prepare", "setup")]
-    for folder in folders:
-        folder.mkdir(parents=True)
-    found = find_repository(top, base=None, worktree_dir=bench.path / "worktrees", keep="never")[0]
-    tree = prepare(WorkspaceRequest(found, "s", name, "do it"), folders[0]).worktree or ""
-    cache = str(bench.path / "cache")
-    return EnvironmentRequest(tree, tree, cache, repository=found, commit=found.base_commit), folders[1]
+def _copy_environment(bench: Bench, top: Path) -> Spent:
+    """What the environment of a new worktree takes."""
+    task = Task(bench, top)
+    task.prepare()
+    return clock(task.set_up)
 
 
 def _find_words_of_uv(bench: Bench, top: Path) -> Sequence[str]:
@@ -281,68 +296,44 @@ def _find_words_of_uv(bench: Bench, top: Path) -> Sequence[str]:
 
 def _install_by_uv(bench: Bench, top: Path, words: Sequence[str]) -> Spent:
     """What the same takes without the copy, in a worktree of its own."""
-    tree = _prepare(bench, top)[0].top
-    begun = _now()
-    for argv in (("venv", "-q", "--python", sys.executable, ".venv"), ("pip", "install", "-q", *words, "pytest")):
-        subprocess.run(["uv", *argv], cwd=tree, check=True, capture_output=True)
-    return _since(begun)
+    tree = Task(bench, top).prepare()
+
+    def install() -> None:
+        subprocess.run(["uv", "venv", "-q", "--python", sys.executable, ".venv"], cwd=tree, check=True)
+        words_of_pip = ["uv", "pip", "install", "-q", *words, "pytest"]
+        subprocess.run(words_of_pip, cwd=tree, check=True, capture_output=True)
+
+    return clock(install)
 
 
-def _install(bench: Bench, top: Path) -> Spent:
+def _install(bench: Bench, top: Path) -> None:
     folder = bench.path / f"cold{next(_NUMBERS)}"
-    begun = _now()
     subprocess.run(["git", "clone", "-q", top, folder], check=True)
     subprocess.run([sys.executable, "-m", "venv", folder / ".venv"], check=True)
     install = (folder / ".venv" / "bin" / "python", "-m", "pip", "install", "-q", "-e", ".[test]")
     subprocess.run(install, cwd=folder, check=True)
-    return _since(begun)
 
 
-def _check_out(bench: Bench, top: Path, env: Path | None = None) -> Spent:
+def _check_out(bench: Bench, top: Path, env: Path | None = None) -> None:
     """What of the set-up is git's own work; with `env`, the same files by the plainest programs."""
     folder = bench.path / f"floor{next(_NUMBERS)}"
-    begun = _now()
     git(top, "worktree", "add", "-q", "--detach", str(folder))
     if env is not None:
         subprocess.run(["cp", "-a", env, bench.path / f"{folder.name}-env"], check=True)
-    return _since(begun)
 
 
 def _set_up(bench: Bench, top: Path, *, stays: bool = False) -> Spent:
-    """What PREPARE and the environment take, without the start of the interpreters of their jobs.
+    """What PREPARE and the environment take."""
+    task = Task(bench, top, stays=stays)
 
-    A worktree that `stays` is the one that the round before gave back.
-    """
-    number = next(_NUMBERS)
-    folders = [bench.path / "jobs" / f"t{number}" / f"a1-r1-{phase}" for phase in ("prepare", "setup", "release")]
-    for folder in folders:
-        folder.mkdir(parents=True)
-    found = find_repository(top, base=None, worktree_dir=bench.path / "worktrees", keep="never")[0]
-    cache = str(bench.path / "cache")
-    seats = Seats(str(bench.path / "seats"), placement="sibling") if stays else None
-    begun = _now()
-    request = WorkspaceRequest(
-        found, "s", f"t{number}", "do it", seats=seats, seat=1 if stays else None, prompt="x"
-    )
-    made = prepare(request, folders[0])
-    tree = made.worktree or ""
-    report = make_environment(
-        EnvironmentRequest(tree, tree, cache, repository=found, commit=found.base_commit), folders[1]
-    )
-    spent = _since(begun)
-    assert report.problem is None, report.problem
+    def set_up() -> None:
+        task.prepare()
+        task.set_up()
+
+    spent = clock(set_up)
     if stays:
-        release(replace(request, place=made, succeeded=True, patch=str(folders[2] / "patch")), folders[2])
+        task.release()
     return spent
-
-
-def _now() -> Spent:
-    return Spent(time.perf_counter(), sum(os.times()[:4]))
-
-
-def _since(begun: Spent) -> Spent:
-    now = _now()
-    return Spent(now.seconds - begun.seconds, (now.cpu_s or 0.0) - (begun.cpu_s or 0.0))
 
 
 # --- walls ---
@@ -505,13 +496,3 @@ def _timing_git() -> Iterator[list[float]]:
         yield spent
     finally:
         Git.attempt = run  # type: ignore[method-assign]
-
-
-BENCHMARKS: Final[Mapping[str, Callable[[], list[Row]]]] = {
-    "worktrees": measure_worktrees,
-    "task": measure_task,
-    "walls": measure_walls,
-    "environments": measure_environments,
-    "copies": measure_copies,
-    "landing": measure_landing,
-}

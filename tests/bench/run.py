@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from . import cluster, repositories, sessions
-from .measure import print_table
+from . import repositories, sessions
+from .measure import Row, print_table
 
-BENCHMARKS = {**sessions.BENCHMARKS, **repositories.BENCHMARKS, **cluster.BENCHMARKS}
+BENCHMARKS: Mapping[str, Callable[[], list[Row]]] = {
+    name.removeprefix("measure_"): measure
+    for module in (sessions, repositories)
+    for name, measure in vars(module).items()
+    if name.startswith("measure_")
+}
 
 
 def main(names: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from http.client import HTTPConnection, HTTPException
@@ -18,8 +18,7 @@ from typing import Any, Final
 from zlib import crc32
 
 import psutil
-from browser import Browser, find_browser
-from faults.place import wait_until
+from conftest import eventually
 from recorded import Recorded
 from simulated import Fate, SimulatedExecutor
 from simulation import Drive, make_session
@@ -273,7 +272,7 @@ def _measure_processor(bench: Bench) -> Row:
     last = {"prompt": "sleep 2", "agent": "shell"}
     file = bench.write("processor.json", [*["true"] * TASKS, last])
     _, session = bench.run("--agent", "noop", "--max-parallel", 16, file)
-    assert wait_until(lambda: (session.load_summary() or {"completed": 0})["completed"] == TASKS, END_S)
+    eventually(lambda: (session.load_summary() or {"completed": 0})["completed"] == TASKS, timeout_s=END_S)
     supervisor = psutil.Process(supervisor_of(session))
     times = [process.cpu_times() for process in (supervisor, *supervisor.parents()[:2])]
     spent = sum(each.user + each.system for each in times)
@@ -353,25 +352,20 @@ def fate_of(job: Job) -> Fate:
     return FATES[crc32(job.key.task.encode()) % len(FATES)]
 
 
-# --- browsers that watch, and a big report ---
+# --- browsers that watch ---
 
 WATCHED: Final = 1000
 CLIENTS: Final = 20
 WATCH_GOAL: Final = 1.1
-REPORT_TASKS: Final = 500
-OPEN_GOAL_S: Final = 2.0
 
 
 def measure_serve(rounds: int = 3) -> list[Row]:
-    """What browsers that watch a session cost its supervisor, and how long a big report takes to open.
-
-    A round takes about ten seconds.
-    """
+    """What browsers that watch a session cost its supervisor.  A round takes about ten seconds."""
     watched, alone = f"supervisor of {WATCHED:,} tasks, {CLIENTS} browsers", "nobody watches"
     with make_bench() as bench:
         cases = {watched: lambda: _spend(bench, CLIENTS), alone: lambda: _spend(bench, 0)}
         samples = interleave(cases, rounds)
-        return [compare(samples, watched, alone, WATCH_GOAL), *_measure_report(bench)]
+        return [compare(samples, watched, alone, WATCH_GOAL)]
 
 
 def _spend(bench: Bench, clients: int) -> Spent:
@@ -411,35 +405,3 @@ def _watch(port: int, token: str, session_id: str) -> None:
                 page.close()
     except (OSError, HTTPException):
         pass
-
-
-def _measure_report(bench: Bench) -> list[Row]:
-    program = find_browser()
-    if program is None:
-        return []
-    _, session = bench.run("--sync", bench.write("report.json", ["seq 2000"] * REPORT_TASKS))
-    page = bench.path / "report.html"
-    bench.call([*command(), "report", session.session_id, "-o", page])
-    browser = Browser(program)
-    try:
-        begun = time.perf_counter()
-        browser.open(page.as_uri())
-        seen = "document.readyState === 'complete' && document.querySelectorAll('.tasks tbody tr').length"
-        while browser.evaluate(seen) != REPORT_TASKS:
-            time.sleep(0.01)
-        took = time.perf_counter() - begun
-    finally:
-        browser.close()
-    return [compare_figure(f"seconds to open a report of {REPORT_TASKS} tasks", took, OPEN_GOAL_S)]
-
-
-BENCHMARKS: Final[Mapping[str, Callable[[], list[Row]]]] = {
-    "launch": measure_launch,
-    "status": measure_status,
-    "dispatch": measure_dispatch,
-    "jobs": measure_jobs,
-    "list": measure_list,
-    "memory": measure_memory,
-    "scheduler": measure_scheduler,
-    "serve": measure_serve,
-}

@@ -1,4 +1,4 @@
-"""Random kills, seeded, on the real command: ``python -m tests.faults.campaign --kills 1000``.
+"""Random kills, seeded, on the real command: in `tests`, ``python -m faults.campaign --kills 1000``.
 
     supervisor, keeper, both    victims one at a time, in any order; the session must end by itself
     pairs                       supervisor and keeper at the same moment; the same
@@ -18,17 +18,18 @@ import argparse
 import random
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Final
 
-from sessionrun.store.session import iterate_sessions
+from conftest import wait_until
 
 from .chain import ROLES, Role
 from .neighbours import run_beside_neighbour
-from .oracle import HUNG_S, Choice, Figures, examine, has_ended, is_gone, kill_by_chance, make_plan, resume_by
-from .place import Place, make_place, wait_until
+from .oracle import Choice, Figures, examine, examine_start, kill_by_chance, make_plan
+from .place import Place, make_place
 from .worktrees import kill_everything_in_worktrees, kill_in_worktrees
 
 TASKS: Final = 24
@@ -48,27 +49,13 @@ def kill_plain(place: Place, rng: random.Random, choose: Choice, *, may_lose: bo
 
 def kill_launcher(place: Place, rng: random.Random) -> Figures:
     """Starts that are killed; what was promised is kept, what was not leaves nothing that runs half."""
-    before = {session.path for session in iterate_sessions(place.results)}
     plan = make_plan(place.executed, TASKS, rng)
     process = place.popen(place.run_argv(plan, "--max-parallel", str(PARALLEL)))
     wait_until(lambda: process.poll() is not None, rng.uniform(0.0, 0.6))
-    killed = process.poll() is None
+    figures = Figures(kills=Counter(launcher=int(process.poll() is None)))
     process.kill()
     out, _ = process.communicate(timeout=120)
-    figures = Figures()
-    figures.kills["launcher"] = int(killed)
-    new = [session for session in iterate_sessions(place.results) if session.path not in before]
-    made = [session for session in new if session.spec_path.exists()]
-    for session in made:
-        wait_until(lambda session=session: has_ended(session) or is_gone(session), HUNG_S)  # type: ignore[misc]
-        if not has_ended(session):
-            if out.strip() == session.session_id:
-                figures.wrong.append(f"{session.session_id} was promised and did not run")
-            figures.resumed += resume_by(1, place, session, figures)
-            wait_until(lambda session=session: has_ended(session), HUNG_S)  # type: ignore[misc]
-        figures.add(examine(session, place.executed))
-    if out.strip() and not made:
-        figures.wrong.append(f"{out.strip()} was promised and is not there")
+    examine_start(place, out.strip(), figures)
     return figures
 
 
@@ -156,7 +143,7 @@ def print_table(found: Mapping[str, Figures]) -> None:
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.faults.campaign",
+        prog="python -m faults.campaign",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -14,9 +14,7 @@ import io
 import json
 import os
 import random
-import shutil
 import signal
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -26,7 +24,9 @@ from unittest.mock import patch
 from zlib import crc32
 
 import orjson
+from conftest import eventually
 from hostile import NUMBERS, OTHERS, TEXTS, WHOLE
+from stages import make_program
 
 from sessionrun.cli import main as run_command
 from sessionrun.client.reading import waiting
@@ -38,10 +38,9 @@ from sessionrun.store.requests import load_requests, send_request
 from sessionrun.store.session import SessionDir
 
 from .oracle import has_ended
-from .place import Place, make_place, wait_until
+from .place import Place, make_place
 from .worktrees import git, make_repository
 
-END_S: Final = 120.0
 HANG_S: Final = 120
 """A verb that takes longer hangs; the longest takes a second."""
 
@@ -107,6 +106,8 @@ DEAR_SWEEPS: Final = (
 """The same, which run git or look at all processes: one mutation of `DEAR_EVERY` is looked at through these."""
 
 DEAR_EVERY: Final = 8
+VERBS: Final = 2
+"""So many verbs look at each mutation, besides."""
 
 ODD: Final[tuple[Any, ...]] = (
     *(*TEXTS, *WHOLE, *NUMBERS, *OTHERS),
@@ -133,7 +134,6 @@ class World:
 
     place: Place
     sessions: list[SessionDir]
-    ids: set[str]
     whole: dict[tuple[str, str], str] = field(default_factory=dict)
 
 
@@ -150,24 +150,20 @@ def make_world(parent: Path | None = None) -> Iterator[World]:
     """Run the sessions, and stand in their directory with the environment of their own."""
     with make_place(parent) as place:
         make_repository(place)
-        agent = place.path / "bin" / "qwen"
-        agent.parent.mkdir()
-        agent.write_text(AGENT)
-        agent.chmod(0o755)
+        agent = make_program(place.path / "bin" / "qwen", AGENT)
         place.environ["PATH"] = f"{agent.parent}:{place.environ['PATH']}"
         repository = place.path / "repo"
         plain = place.start(PLAN, "--budget", "5", "--no-ready", cwd=repository)
         trees = ["--agent", "qwen", "--worktree", "--worktree-dir", str(place.path / "trees")]
         matrix = place.start(MATRIX, *trees, "--keep-worktree", "always", cwd=repository)
-        assert wait_until(lambda: has_ended(plain) and has_ended(matrix), END_S)
-        assert wait_until(lambda: not (plain.is_alive() or matrix.is_alive()), END_S)
-        sessions = [plain, matrix, _interrupt(place, plain)]
+        for session in (plain, matrix):
+            eventually(lambda session=session: has_ended(session) and not session.is_alive())  # type: ignore[misc]
         here = os.getcwd()
         os.chdir(place.path)
         try:
             nobody_comes_back = patch.object(waiting, "GONE_AFTER_S", 0.05)
             with nobody_comes_back, patch.dict(os.environ, {**place.environ, "TZ": "UTC"}, clear=True):
-                yield World(place, sessions, {session.session_id for session in sessions})
+                yield World(place, [plain, matrix, _interrupt(place, plain)])
         finally:
             os.chdir(here)
             git(place, "worktree", "prune")
@@ -175,11 +171,9 @@ def make_world(parent: Path | None = None) -> Iterator[World]:
 
 def _interrupt(place: Place, ended: SessionDir) -> SessionDir:
     """A copy of a session as it was before its last entries were written, with no process left."""
-    session = place.session(str(uuid.uuid4()))
-    shutil.copytree(ended.path, session.path, ignore=shutil.ignore_patterns("wake", "status.json", "summary"))
-    os.mkfifo(session.wake_path, 0o600)
-    old, new = ended.session_id.encode(), session.session_id.encode()
-    session.spec_path.write_bytes(session.spec_path.read_bytes().replace(old, new).replace(b"nightly", b"daily"))
+    session = place.copy(ended, ("nightly", "daily"))
+    session.status_path.unlink()
+    session.summary_path.unlink()
     lines = session.journal_path.read_bytes().splitlines(keepends=True)
     session.journal_path.write_bytes(b"".join(lines[: len(lines) * 2 // 3]))
     send_request(session, {"kind": "cancel", "tasks": ["good"]})
@@ -330,7 +324,7 @@ def look(world: World, session: SessionDir, verb: str, found: Found) -> tuple[in
     return code, out
 
 
-def mutate(world: World, number: int, seed: int, found: Found, *, verbs: int) -> None:
+def mutate(world: World, number: int, seed: int, found: Found) -> None:
     """Damage one file, look through some verbs, and put it right again."""
     rng = random.Random(f"{seed}/{number}")
     session = rng.choice(world.sessions)
@@ -340,8 +334,11 @@ def mutate(world: World, number: int, seed: int, found: Found, *, verbs: int) ->
     before = len(found.wrong)
     path.write_bytes(damaged)
     try:
-        for turn in range(verbs):
-            _look_as_before(world, session, POLLS[(number * verbs + turn) % len(POLLS)], found, path, damage)
+        for turn in range(VERBS):
+            verb = POLLS[(number * VERBS + turn) % len(POLLS)]
+            out, whole = look(world, session, verb, found)[1], world.whole[session.session_id, verb]
+            if path in (session.status_path, session.summary_path) and "wait" not in verb and out != whole:
+                found.wrong.append(f"{verb} shows something else: {out[:2000]}\ninstead of {whole[:2000]}")
         turn, is_cheap = divmod(number, DEAR_EVERY)
         verb = SWEEPS[number % len(SWEEPS)] if is_cheap else DEAR_SWEEPS[turn % len(DEAR_SWEEPS)]
         _sweep(world, session, verb, found)
@@ -352,26 +349,12 @@ def mutate(world: World, number: int, seed: int, found: Found, *, verbs: int) ->
         found.wrong[place] = f"seed {seed}, {number}: {path.name}, {damage.__name__}: {found.wrong[place]}"
 
 
-def _look_as_before(
-    world: World, session: SessionDir, verb: str, found: Found, path: Path, damage: Damage
-) -> None:
-    _, out = look(world, session, verb, found)
-    if (
-        damage in (damage_bytes, damage_cache)
-        and path in (session.status_path, session.summary_path)
-        and "wait" not in verb
-    ):
-        whole = world.whole.get((session.session_id, verb))
-        if whole is not None and out != whole:
-            found.wrong.append(f"{verb} shows something else: {out[:2000]}\ninstead of {whole[:2000]}")
-
-
 def _sweep(world: World, session: SessionDir, verb: str, found: Found) -> None:
     code, out = look(world, session, verb, found)
     allowed = (0, 1) if verb.startswith("doctor") else (0,)
     if code not in allowed:
         found.wrong.append(f"{verb}: exit {code}")
-    others = world.ids - {session.session_id}
+    others = {other.session_id for other in world.sessions} - {session.session_id}
     if verb.startswith("list --json") and not others <= {one["session_id"] for one in json.loads(out)["sessions"]}:
         found.wrong.append(f"{verb} has not all others: {out}")
 
@@ -398,7 +381,7 @@ def note_whole(world: World) -> None:
     assert not found.wrong, found.wrong
 
 
-def run_mutations(world: World, count: int, seed: int, *, verbs: int = 2) -> Found:
+def run_mutations(world: World, count: int, seed: int) -> Found:
     """Do so many; a verb that does not return ends the process with all its stacks."""
     found = Found()
     note_whole(world)
@@ -406,7 +389,7 @@ def run_mutations(world: World, count: int, seed: int, *, verbs: int = 2) -> Fou
     try:
         for number in range(count):
             signal.alarm(HANG_S)
-            mutate(world, number, seed, found, verbs=verbs)
+            mutate(world, number, seed, found)
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, old)

@@ -20,11 +20,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from conftest import wait_until
+from stages import make_program
+
 from sessionrun.store.session import SessionDir
 
 from .chain import find_left
 from .oracle import HUNG_S, Figures
-from .place import Place, wait_until
+from .place import Place
 from .worktrees import find_refs, git, make_repository
 
 STEPS: Final = 10
@@ -44,10 +47,11 @@ class Step(NamedTuple):
     hurts: bool = False
 
 
-_CHAIN: Final = (
-    "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline 2>/dev/null | grep -v __main__ | grep -q 'WORD.*'\"$S\" "
-    "&& kill -SIGNAL ${p#/proc/} 2>/dev/null; done"
-)
+def _signal(program: str, signal: str) -> str:
+    """Signals the session's processes of a program."""
+    found = f"tr '\\0' ' ' < $p/cmdline 2>/dev/null | grep -v __main__ | grep -q '{program}.*'\"$S\""
+    return f"for p in /proc/[0-9]*; do {found} && kill -{signal} ${{p#/proc/}} 2>/dev/null; done"
+
 
 STEPS_BY_NAME: Final[dict[str, Step]] = {
     # git settings that all worktrees share
@@ -100,14 +104,12 @@ STEPS_BY_NAME: Final[dict[str, Step]] = {
     "log is a FIFO": Step("rm -f $S/supervisor.log; mkfifo $S/supervisor.log"),
     "outputs are links": Step("ln -sf $O/victim $S/task-bad.err; ln -sf $O/victim $S/task-bad.raw"),
     # signals
-    "supervisor is killed": Step(_CHAIN.replace("WORD", "sessionrun.session.main").replace("SIGNAL", "KILL")),
+    "supervisor is killed": Step(_signal("sessionrun.session.main", "KILL")),
     "supervisor stands still": Step(
         'trap "" TERM; '  # on a busy machine the looking takes long: what is stopped must go on all the same
-        + _CHAIN.replace("WORD", "sessionrun.session.main").replace("SIGNAL", "STOP")
-        + "; sleep 0.3; "
-        + _CHAIN.replace("WORD", "sessionrun.session.main").replace("SIGNAL", "CONT")
+        f"{_signal('sessionrun.session.main', 'STOP')}; sleep 0.3; {_signal('sessionrun.session.main', 'CONT')}"
     ),
-    "jobs of workspaces are killed": Step(_CHAIN.replace("WORD", "session/job.py").replace("SIGNAL", "KILL")),
+    "jobs of workspaces are killed": Step(_signal("session/job.py", "KILL")),
 }
 
 WORK: Final = r"""
@@ -122,9 +124,6 @@ mkdir -p in; printf '$Id$ %s\n' $SESSIONRUN_TASK > in/$SESSIONRUN_TASK.log; told
 SUFFIXES: Final = {".txt": b"text of %b\n", ".dos": b"one\r\n%b\r\n", ".bin": b"\0\1%b", ".log": b"$Id$ %b\n"}
 
 
-WALLS: Final = {"policy": "project", "network": "none"}
-
-
 def run_beside_neighbour(place: Place, rng: random.Random, *, walled: bool = False) -> Figures:
     """One session: some hostile steps beside honest tasks, then what must be true.
 
@@ -137,7 +136,7 @@ def run_beside_neighbour(place: Place, rng: random.Random, *, walled: bool = Fal
     shutil.copy(place.path / "repo" / ".git" / "config", place.path / "config-before")
     plan = _make_plan(place, rng, names)
     if walled:
-        plan["prompts"][0]["sandbox"] = WALLS
+        plan["prompts"][0]["sandbox"] = {"policy": "project", "network": "none"}
     session = place.start(plan, "--worktree", cwd=place.path / "repo")
     _read_all(place, session, seen, rng.sample(_READERS, 4))
     if not wait_until(lambda: _has_ended(place, session), HUNG_S):
@@ -168,12 +167,10 @@ def _find_reached(place: Place, session: SessionDir) -> Iterator[str]:
 def _make_plan(place: Place, rng: random.Random, names: list[str]) -> dict[str, Any]:
     outside = place.path / "outside"
     outside.mkdir()
-    program = outside / "program"
     # its own git may run what it planted; SESSIONRUN_GIT is in the environment of ours alone
-    program.write_text(f'#!/bin/sh\n[ -z "$SESSIONRUN_GIT" ] || echo "$0 $*" >> {outside}/ran\n')
-    program.chmod(0o755)
-    (outside / "hooks").mkdir()
-    shutil.copy(program, outside / "hooks" / "reference-transaction")
+    planted = f'[ -z "$SESSIONRUN_GIT" ] || echo "$0 $*" >> {outside}/ran'
+    program = make_program(outside / "program", planted)
+    make_program(outside / "hooks" / "reference-transaction", planted)
     (outside / "victim").write_text("precious\n")
     head = f"S={place.results}/session-$SESSIONRUN_SESSION\nO={outside}\nX={program}\nC={place.path}/repo/.git\n"
     scripts = [shlex.quote(head + STEPS_BY_NAME[name].script) for name in names]
@@ -192,25 +189,25 @@ def _make_plan(place: Place, rng: random.Random, names: list[str]) -> dict[str, 
 
 
 _READERS: Final = [
-    ("status",),
-    ("status", "--json"),
-    ("results",),
-    ("explain",),
-    ("logs",),
-    ("cost",),
-    ("diff",),
-    ("diff", "--stat"),
-    ("doctor",),
-    ("list",),
-    ("list", "--totals"),
-    ("clean", "--worktrees", "--dry-run"),
+    "status",
+    "status --json",
+    "results",
+    "explain",
+    "logs",
+    "cost",
+    "diff",
+    "diff --stat",
+    "doctor",
+    "list",
+    "list --totals",
+    "clean --worktrees --dry-run",
 ]
 
 
-def _read_all(place: Place, session: SessionDir, seen: Figures, readers: list[tuple[str, ...]]) -> None:
-    for verb, *words in readers:
-        named = [] if verb == "list" else [session.session_id]
-        _call(place, seen, verb, *words, *named)
+def _read_all(place: Place, session: SessionDir, seen: Figures, readers: list[str]) -> None:
+    for verb in readers:
+        named = [] if verb.startswith("list") else [session.session_id]
+        _call(place, seen, *verb.split(), *named)
 
 
 def _call(place: Place, seen: Figures, *words: str) -> str:

@@ -1,47 +1,26 @@
-"""Where a campaign runs: directories of its own, the real command, and waiting without sleeping blindly."""
+"""Where a campaign runs: directories of its own, and the real command."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+import uuid
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from sessionrun.store.processes import send_signal
-from sessionrun.store.session import SessionDir, iterate_sessions
+from conftest import kill_sessions
 
-from .chain import Role, find_left, kill_role
-
-KILL_S: Final = 60.0
-POLL_S: Final = 0.01
-LAST_POLL_S: Final = 0.05
+from sessionrun.store.session import SessionDir
 
 _COMMAND: Final = [sys.executable, "-m", "sessionrun"]
-
-
-def wait_until(condition: Callable[[], Any], timeout_s: float) -> bool:
-    """Call until the answer is true; False when it did not become so in time.  The pauses in between grow."""
-    deadline, pause_s = time.monotonic() + timeout_s, POLL_S
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(pause_s)
-        pause_s = min(pause_s * 1.2, LAST_POLL_S)
-    return True
-
-
-def kill_surely(session: SessionDir, role: Role) -> None:
-    """Kill who plays this role; for the moment of a spawn a keeper looks like what it spawns, and is not found."""
-    assert wait_until(lambda: kill_role(session.path, role), KILL_S), f"no {role} is found"
 
 
 @dataclass
@@ -110,10 +89,21 @@ class Place:
         out, said = process.communicate(timeout=120)
         return process.returncode, out, said
 
-    def resume(self, session: SessionDir) -> str:
-        """Resume a session; what was said."""
+    def resume(self, session: SessionDir) -> None:
+        """Resume a session; raises AssertionError with what was said when it does not go on."""
         _, out, said = self.run_verb("resume", session.session_id)
-        return (out or said).strip()
+        assert out.strip().endswith(": goes on"), said
+
+    def copy(self, session: SessionDir, *changes: tuple[str, str]) -> SessionDir:
+        """A session under another id, with no process; `changes` are made in its spec."""
+        made = self.session(str(uuid.uuid4()))
+        shutil.copytree(session.path, made.path, ignore=shutil.ignore_patterns("wake", "*.lock", "lock"))
+        os.mkfifo(made.wake_path, 0o600)
+        spec = made.spec_path.read_text()
+        for old, new in ((session.session_id, made.session_id), *changes):
+            spec = spec.replace(old, new)
+        made.spec_path.write_text(spec)
+        return made
 
     @contextmanager
     def nest(self, name: object) -> Iterator[Place]:
@@ -123,7 +113,7 @@ class Place:
         try:
             yield inside
         finally:
-            end_sessions(inside.results)
+            kill_sessions(inside.results)
 
 
 @contextmanager
@@ -137,18 +127,5 @@ def make_place(parent: Path | None = None) -> Iterator[Place]:
     try:
         yield place
     finally:
-        end_sessions(place.results)
+        kill_sessions(place.results)
         shutil.rmtree(path, ignore_errors=True)
-
-
-def end_sessions(results: Path) -> None:
-    """Kill every process of the sessions in a results directory, until none is left."""
-    for session in iterate_sessions(results):
-
-        def is_empty(path: Path = session.path) -> bool:
-            left = find_left(path)
-            for process in left:
-                send_signal(process.identity, signal.SIGKILL)
-            return not left
-
-        wait_until(is_empty, 20.0)

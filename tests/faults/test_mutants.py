@@ -6,17 +6,15 @@ Each mutant takes one promise back.  What only another order of events can show 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import pytest
+from stages import copy_package
 
 TOP: Final = Path(__file__).parents[2]
 
@@ -105,7 +103,7 @@ MUTANTS: Final = (
         "no sync",
         "store/logs.py",
         (("        if not self._dirty:\n            return\n", "        self._dirty = False\n        return\n"),),
-        "test_points.py::test_a_sample_of_refused_calls",
+        "test_points.py::test_what_is_refused_once[calls]",
     ),
     Mutant(
         "caches are not checked",
@@ -116,37 +114,22 @@ MUTANTS: Final = (
 )
 
 
-@contextmanager
-def make_copy(mutant: Mutant | None) -> Iterator[Path]:
-    """A directory with a copy of the package, changed.
-
-    Raises:
-        AssertionError: the text to be changed is not there any more.
-    """
-    folder = Path(tempfile.mkdtemp(prefix="mutant-"))
-    try:
-        shutil.copytree(TOP / "sessionrun", folder / "sessionrun", ignore=shutil.ignore_patterns("__pycache__"))
-        if mutant is not None:
-            file = folder / "sessionrun" / mutant.file
-            content = file.read_text()
-            for old, new in mutant.changes:
-                assert content.count(old) == 1, f"{mutant.name}: {mutant.file} has not once: {old}"
-                content = content.replace(old, new)
-            compile(content, mutant.file, "exec")
-            file.write_text(content)
-        yield folder
-    finally:
-        shutil.rmtree(folder)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_is_noticed(mutant: Mutant) -> None:
-    with make_copy(mutant) as code:
-        assert run_tests(code, mutant.tests), f"nothing was wrong with: {mutant.name}"
+    with tempfile.TemporaryDirectory(prefix="mutant-") as code:
+        file = copy_package(Path(code)) / mutant.file
+        content = file.read_text()
+        for old, new in mutant.changes:
+            assert content.count(old) == 1, f"{mutant.file} has not once: {old}"
+            content = content.replace(old, new)
+        compile(content, mutant.file, "exec")
+        file.write_text(content)
+        assert run_tests(Path(code), mutant.tests), "nothing was wrong"
 
 
 @pytest.mark.slow
 def test_the_package_as_it_is_is_not_suspected() -> None:
-    with make_copy(None) as code:
-        assert run_tests(code, *{mutant.tests for mutant in MUTANTS}) == []
+    with tempfile.TemporaryDirectory(prefix="mutant-") as code:
+        copy_package(Path(code))
+        assert run_tests(Path(code), *{mutant.tests for mutant in MUTANTS}) == []

@@ -6,7 +6,6 @@ until its process comes to its end without having made so many.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,20 +15,18 @@ from typing import Final
 
 import pytest
 from calls import Calls, needs_calls
-from conftest import slow
+from conftest import slow, wait_until
 
-from sessionrun.store.creation import has_begun
-from sessionrun.store.session import SessionDir, iterate_sessions
+from sessionrun.store.session import SessionDir
 
-from .oracle import HUNG_S, Figures, examine, has_ended, is_gone, kill_all, make_plan
-from .place import Place, make_place, wait_until
+from .oracle import HUNG_S, MOST_RESUMES, Figures, examine, examine_start, finish, kill_all, make_plan
+from .place import Place, make_place
 
 pytestmark = needs_calls
 
 TASKS: Final = 4
 _PARALLEL_WORDS: Final = ("--max-parallel", "2")
 AT_ONCE: Final = 3
-MOST_RESUMES: Final = 6
 SWEPT: Final = ("launcher", "daemon", "root", "keeper", "supervisor")
 LAST: Final = 400
 """More calls than any of the roles makes in such a session."""
@@ -37,33 +34,14 @@ LAST: Final = 400
 
 def crash_at_start(place: Place, calls: Calls, figures: Figures) -> None:
     """A session that is started with the points."""
-    several = len(calls.rules) > 1
     plan = make_plan(place.executed, TASKS, random.Random(0))
     process = place.popen(place.run_argv(plan, *_PARALLEL_WORDS), env=calls.environ())
     out, said = process.communicate(timeout=120)
     if "Traceback" in said:
         figures.wrong.append(f"run said {said}")
-    for session in iterate_sessions(place.results):
-        if is_gone(session) and not has_begun(session):
-            figures.wrong += _sweep(place, session)
-            continue
-        helped = _finish(place, session, calls, figures)
-        # a root that dies takes nobody with it; more than one death may leave nobody
-        if helped and out.strip() and not several:
-            figures.wrong.append("did not end by itself")
-        may_lose = several and any(rule.startswith("root") for rule in calls.rules)
-        figures.add(examine(session, place.executed, may_lose=may_lose))
-    if out.strip() and not list(iterate_sessions(place.results)):
-        figures.wrong.append(f"{out.strip()} was promised and is not there")
-
-
-def _sweep(place: Place, session: SessionDir) -> Iterator[str]:
-    """A launcher died before its session began: no reader shows what it left, and `doctor` removes it."""
-    if json.loads(place.run_verb("list", "--json")[1])["sessions"]:
-        yield "list shows what never began"
-    place.run_verb("doctor", "--fix")
-    if session.path.exists():
-        yield "what never began stays"
+    several = len(calls.rules) > 1  # a root that dies takes nobody with it; more than one death may leave nobody
+    may_lose = several and any(rule.startswith("root") for rule in calls.rules)
+    examine_start(place, out.strip(), figures, env=calls.environ(), may_stop=several, may_lose=may_lose)
 
 
 def crash_at_resume(place: Place, calls: Calls, figures: Figures) -> None:
@@ -71,7 +49,7 @@ def crash_at_resume(place: Place, calls: Calls, figures: Figures) -> None:
     session, gate = _start_gated(place)
     kill_all(session)
     gate.touch()
-    _finish(place, session, calls, figures)
+    finish(place, session, figures, calls.environ())
     figures.add(examine(session, place.executed, may_lose=True))
 
 
@@ -86,7 +64,7 @@ def crash_at_ask(place: Place, calls: Calls, figures: Figures) -> None:
             if code > 0:
                 figures.wrong.append(f"{verb} said {said}")
     gate.touch()
-    if _finish(place, session, calls, figures):
+    if finish(place, session, figures, calls.environ()):
         figures.wrong.append("did not end by itself")
     figures.add(examine(session, place.executed))
 
@@ -99,17 +77,6 @@ def _start_gated(place: Place, env: Mapping[str, str] | None = None) -> tuple[Se
     session = place.start(plan, *_PARALLEL_WORDS, env=env)
     wait_until(place.executed.exists, HUNG_S)
     return session, gate
-
-
-def _finish(place: Place, session: SessionDir, calls: Calls, figures: Figures) -> bool:
-    """Wait for the end, resuming whenever nobody is left; whether that was so."""
-    for number in range(MOST_RESUMES):
-        wait_until(lambda: has_ended(session) or is_gone(session), HUNG_S)
-        if has_ended(session) or not is_gone(session) or not session.spec_path.exists():
-            return number > 0
-        figures.resumed += 1
-        place.run_verb("resume", session.session_id, env=calls.environ())
-    return True
 
 
 CASES: Final = {"start": crash_at_start, "resume": crash_at_resume, "ask": crash_at_ask}
@@ -223,18 +190,13 @@ def check(figures: Figures, kills: int) -> None:
     assert figures.kills.total() >= kills
 
 
-def find_rows() -> list[str]:
-    """The steps of ARCHITECTURE's table of writes."""
-    text = (Path(__file__).parents[2] / "ARCHITECTURE.md").read_text()
-    table = text.partition("| step | durable before the next |")[2].partition("\n\n")[0]
-    return [line.split("|")[1].strip().replace("`", "") for line in table.splitlines()[2:]]
-
-
 def test_each_row_of_the_table_of_writes_has_its_deaths() -> None:
     """Those of a business have a sweep of its own; all of them assert that they reach what they name."""
     swept = {step: names for steps in (ROWS, ASKED, ELSEWHERE) for step, names in steps.items()}
     assert len(swept) == len(ROWS) + len(ASKED) + len(ELSEWHERE)
-    rows = find_rows()
+    text = (Path(__file__).parents[2] / "ARCHITECTURE.md").read_text()
+    table = text.partition("| step | durable before the next |")[2].partition("\n\n")[0]
+    rows = [line.split("|")[1].strip().replace("`", "") for line in table.splitlines()[2:]]
     assert [row for row in rows if sum(row.startswith(step) for step in swept) != 1] == []
     assert [step for step in swept if not any(row.startswith(step) for row in rows)] == []
     for names in ELSEWHERE.values():
@@ -283,22 +245,19 @@ REFUSED = (
 )
 
 
-@pytest.mark.slow
-def test_a_sample_of_refused_calls() -> None:
-    """Whatever the system refuses once: the session goes on by itself and ends."""
-    check(add_up("start", REFUSED), len(REFUSED))
-
-
-FRAMES = [
+FRAMES = tuple(
     f"{role}:send:{at}:{error}:socket*"
     for role in ("keeper", "supervisor")
     for at in range(1, 5)
     for error in ("EIO", "ENOBUFS")
-]
+)
 
 
-@pytest.mark.parametrize("points", [["supervisor:send:2:EIO:socket*"], *slow(FRAMES)], ids=len)
-def test_a_frame_that_cannot_be_sent_is_not_waited_for(points: list[str]) -> None:
+@pytest.mark.parametrize(
+    "points", [("supervisor:send:2:EIO:socket*",), *slow(FRAMES, REFUSED)], ids=["a frame", "frames", "calls"]
+)
+def test_what_is_refused_once(points: Sequence[str]) -> None:
+    """The session goes on by itself and ends; a frame that could not be sent is not waited for."""
     check(add_up("start", points), len(points))
 
 

@@ -8,29 +8,27 @@ from __future__ import annotations
 import os
 import random
 import shlex
-import signal
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import orjson
 import psutil
 import pytest
-from conftest import slow
+from conftest import eventually, is_gone, slow, wait_until
 
 from sessionrun.store import locks
 from sessionrun.store.logs import fold_ledger, read_log
-from sessionrun.store.processes import JOB_MARKER, Identity, environment, identify, is_alive, send_signal
+from sessionrun.store.processes import JOB_MARKER, environment, identify, is_alive
 from sessionrun.store.session import SessionDir
 
-from .chain import ROLES, Role, find_chain, find_left, kill_role
+from .chain import ROLES, Role, find_chain, find_left, kill_role, kill_surely
 from .oracle import CODES, count_executed, examine, has_ended, kill_all, load_outcome, make_plan
-from .place import Place, kill_surely, wait_until
+from .place import Place
 
-END_S = 60.0
 AGENT = """
 [agents.own]
 argv = ["sh", "{{prompt_file}}"]
@@ -84,12 +82,12 @@ def start(place: Place, scripts: dict[str, str], grace_s: float = 0.5) -> Sessio
         prompts.append({"id": folder.name, "prompt": script, "cwd": str(folder)})
     session = place.start({"prompts": prompts}, "--max-parallel", "16", "--agent", "own")
     folders = [place.path / prompt["id"] for prompt in prompts]
-    assert wait_until(lambda: all(pids_of(folder) for folder in folders), END_S)
+    eventually(lambda: all(pids_of(folder) for folder in folders))
     return session
 
 
 def assert_nothing_left(place: Place, session: SessionDir) -> None:
-    assert wait_until(lambda: has_ended(session) and not session.is_alive(), END_S), find_chain(session.path)
+    eventually(lambda: has_ended(session) and not session.is_alive())
     pids = [pid for folder in place.path.glob("t*") for pid in pids_of(folder)]
     assert [pid for pid in pids if identify(pid) is not None] == []
     assert find_left(session.path) == []
@@ -108,12 +106,12 @@ def assert_nothing_left(place: Place, session: SessionDir) -> None:
 def test_agents_that_do_not_want_to_end(place: Place, victim: Role | None, meanwhile: bool) -> None:
     """Whoever dies before they are asked to, or while they are stopped."""
     session = start(place, STUBBORN, grace_s=3.0 if meanwhile else 0.5)  # by then the keeper has to be found
-    wait_until(lambda: len(pids_of(place.path / "t1")) == 2, END_S)
+    eventually(lambda: len(pids_of(place.path / "t1")) == 2)
     if victim is not None and not meanwhile:
         kill_surely(session, victim)
     cancelling = place.start_verb("cancel", session.session_id)
     if meanwhile:
-        assert wait_until(lambda: len(pids_of(place.path / "t2")) > 1, END_S)  # TERM has come
+        eventually(lambda: len(pids_of(place.path / "t2")) > 1)  # TERM has come
         kill_surely(session, "keeper")
     _, said = cancelling.communicate(timeout=120)
     assert not said, said
@@ -136,10 +134,10 @@ def test_what_hides_is_ended_with_the_session(place: Place, victim: Role | None)
     hide = f"(setsid env -i NESTED sh -c '{_TELL}; exec sleep 600' &); "
     both = hide.replace("NESTED", "") + hide.replace("NESTED", "SESSIONRUN_PARENT=junk")
     session = start(place, {"hides": f"{both} while ! [ -e go ]; do sleep 0.05; done"})
-    assert wait_until(lambda: len(pids_of(place.path / "t0")) == 2, END_S)
+    eventually(lambda: len(pids_of(place.path / "t0")) == 2)
     if victim is not None:
         kill_surely(session, victim)
-        assert wait_until(lambda: len(find_chain(session.path)["keeper"]) == 1, END_S)
+        eventually(lambda: len(find_chain(session.path)["keeper"]) == 1)
     (place.path / "t0" / "go").touch()
     assert_nothing_left(place, session)
 
@@ -153,13 +151,13 @@ def test_a_session_that_a_job_starts(place: Place, end: str) -> None:
     command = shlex.join(inner.run_argv({"prompts": [gate]}))
     stays = "; exec sleep 600" if end == "cancel" else ""
     outer = place.start({"prompts": [{"id": "o", "prompt": f"SESSIONRUN_FEEDBACK=/x {command}{stays}"}]})
-    assert wait_until(lambda: pids_of(inner.path), END_S)
+    eventually(lambda: pids_of(inner.path))
     if end == "cancel":
         place.run_verb("cancel", outer.session_id)
     for role in ROLES:
         if role == end:
             kill_role(outer.path, role)
-    assert wait_until(lambda: has_ended(outer) and not outer.is_alive(), END_S)
+    eventually(lambda: has_ended(outer) and not outer.is_alive())
     session = next(SessionDir(path) for path in inner.results.glob("session-*"))
     job = identify(pids_of(inner.path)[0])
     assert job is not None
@@ -173,7 +171,7 @@ def test_a_session_that_a_job_starts(place: Place, end: str) -> None:
         assert environment(pid)["SESSIONRUN_PARENT"] == f"{outer.session_id}/o/1/1/work/1"
     assert not find_left(outer.path)
     (inner.path / "go").touch()
-    assert wait_until(lambda: has_ended(session) and not session.is_alive(), END_S)
+    eventually(lambda: has_ended(session) and not session.is_alive())
     assert not is_alive(job)
     assert load_outcome(session)["tasks"][0]["exit_code"] == 5
 
@@ -186,7 +184,7 @@ def test_a_line_without_an_end_costs_no_memory(place: Place, megabytes: int) -> 
     script = f"{_TELL}; head -c {size} /dev/zero | tr '\\0' x; while ! [ -e go ]; do sleep 0.05; done"
     session = start(place, {"long": script})
     output = session.output_path("t0")
-    assert wait_until(lambda: output.stat().st_size == size, END_S)
+    eventually(lambda: output.stat().st_size == size)
     chain = find_chain(session.path)
     said = {role: Path(f"/proc/{one.pid}/status").read_text() for role in ROLES for one in chain[role]}
     peaks = {role: int(text.partition("VmHWM:")[2].split()[0]) / 1024 for role, text in said.items()}
@@ -213,31 +211,25 @@ def session(place: Place, gate: Path) -> SessionDir:
     """One of which a part has run; the rest waits for the gate."""
     waits = f"[ $(wc -l < '{place.executed}') -lt {GATED_FROM} ] || while ! [ -e '{gate}' ]; do sleep 0.05; done;"
     begun = place.start(make_plan(place.executed, 24, random.Random(7), more=waits), "--max-parallel", "2")
-    assert wait_until(place.executed.exists, END_S)
+    eventually(place.executed.exists)
     return begun
 
 
 @contextmanager
-def stopped(session: SessionDir, role: Role) -> Iterator[Identity]:
+def stopped(session: SessionDir, role: Role) -> Iterator[psutil.Process]:
     """Who plays this role, stopped; it goes on afterwards, if it is still there."""
-    found: list[Identity] = []
-
-    def find() -> bool:
-        found[:] = find_chain(session.path)[role]
-        return len(found) == 1
-
-    assert wait_until(find, END_S)
-    (process,) = found
-    send_signal(process, signal.SIGSTOP)
+    (process,) = eventually(lambda: len(found := find_chain(session.path)[role]) == 1 and found)
+    process.suspend()
     try:
         yield process
     finally:
-        send_signal(process, signal.SIGCONT)
+        with suppress(psutil.NoSuchProcess):
+            process.resume()
 
 
 def assert_sound(place: Place, session: SessionDir) -> None:
     """It has ended as it should; no job was lost, and none ran twice."""
-    assert wait_until(lambda: has_ended(session), END_S), find_chain(session.path)
+    eventually(lambda: has_ended(session))
     figures = examine(session, place.executed)
     assert figures.is_good, figures.wrong
     assert figures.lost == 0
@@ -253,7 +245,7 @@ def has_no_job(session: SessionDir) -> bool:
 def test_a_stopped_root(place: Place, session: SessionDir, gate: Path) -> None:
     with stopped(session, "root"):
         kill_surely(session, "keeper")
-        assert wait_until(lambda: not find_chain(session.path)["keeper"], END_S)
+        eventually(lambda: not find_chain(session.path)["keeper"])
         assert session.held_locks()[-1] == "root.lock"
     gate.touch()
     assert_sound(place, session)
@@ -264,8 +256,8 @@ def test_a_supervisor_that_goes_on(place: Place, session: SessionDir, gate: Path
     with stopped(session, "supervisor") as first:
         old = find_chain(session.path)["keeper"]
         kill_surely(session, "keeper")
-        assert wait_until(lambda: find_chain(session.path)["keeper"] not in ([], old), END_S)
-    assert wait_until(lambda: not is_alive(first), END_S)
+        eventually(lambda: find_chain(session.path)["keeper"] not in ([], old))
+    eventually(lambda: is_gone(first))
     gate.touch()
     assert_sound(place, session)
 
@@ -274,10 +266,10 @@ def test_the_root_tells_how_jobs_of_a_dead_keeper_ended(place: Place, gate: Path
     """The next keeper is not their parent, so only the root can see their codes; none of them is lost."""
     plan = make_plan(place.executed, 4, random.Random(7), more=f"while ! [ -e '{gate}' ]; do sleep 0.05; done;")
     session = place.start(plan, "--max-parallel", "4")
-    assert wait_until(lambda: sum(count_executed(session, place.executed).values()) == 4, END_S)
+    eventually(lambda: sum(count_executed(session, place.executed).values()) == 4)
     old = find_chain(session.path)["keeper"]
     kill_surely(session, "keeper")
-    assert wait_until(lambda: find_chain(session.path)["keeper"] not in ([], old), END_S)
+    eventually(lambda: find_chain(session.path)["keeper"] not in ([], old))
     gate.touch()
     assert_sound(place, session)
 
@@ -285,22 +277,18 @@ def test_the_root_tells_how_jobs_of_a_dead_keeper_ended(place: Place, gate: Path
 @pytest.mark.slow
 def test_a_lock_that_another_process_holds_for_a_while(place: Place, session: SessionDir, gate: Path) -> None:
     """As a reader that was stopped while it looked: it is waited for."""
-    held, waiting = list[int](), list[Identity]()
+    held = list[int]()
 
     def seize() -> bool:  # the next supervisor may be faster
         kill_surely(session, "supervisor")
         held.extend(filter(None, [locks.hold(session.path / "lock", timeout_s=1.0)]))
         return bool(held)
 
-    def find() -> bool:
-        waiting.extend(find_chain(session.path)["supervisor"])
-        return bool(waiting)
-
-    assert wait_until(seize, END_S)
+    eventually(seize)
     gate.touch()
-    assert wait_until(lambda: has_no_job(session), END_S)
-    assert wait_until(find, END_S)
-    assert wait_until(lambda: not is_alive(waiting[0]), END_S)
+    eventually(lambda: has_no_job(session))
+    waiting = eventually(lambda: find_chain(session.path)["supervisor"])
+    eventually(lambda: is_gone(waiting[0]))
     os.close(*held)
     assert_sound(place, session)
 
@@ -364,18 +352,18 @@ def test_many_short_tasks_and_kills_on_the_way(place: Place) -> None:
             summary = session.load_summary()
             return summary is not None and summary["completed"] > goal
 
-        assert wait_until(is_far, LONG_S)
+        eventually(is_far, timeout_s=LONG_S)
         for role in victims:  # who has just forked a job is not told from it, and is spared at that moment
-            assert wait_until(lambda role=role: kill_role(session.path, role), LONG_S)  # type: ignore[misc]
+            eventually(lambda role=role: kill_role(session.path, role), timeout_s=LONG_S)  # type: ignore[misc]
     kill_all(session)
     before = session.load_status()
-    assert place.resume(session).endswith(": goes on")
-    assert wait_until(lambda: (status := session.load_status()) and status["seq"] > (before or {})["seq"], END_S)
+    place.resume(session)
+    eventually(lambda: (status := session.load_status()) and status["seq"] > (before or {})["seq"])
     (supervisor,) = find_chain(session.path)["supervisor"]
-    used = psutil.Process(supervisor.pid).cpu_times()
+    used = supervisor.cpu_times()
     assert used.user + used.system < 5.0
     gate.touch()
-    assert wait_until(lambda: has_ended(session), LONG_S)
+    eventually(lambda: has_ended(session), timeout_s=LONG_S)
     figures = examine(session, place.executed, may_lose=True)
     assert figures.is_good, figures.wrong[:5]
     assert (figures.tasks, figures.lost <= 16) == (MANY, True)

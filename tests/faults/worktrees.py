@@ -11,10 +11,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
+from conftest import kill_sessions, wait_until
+
 from sessionrun.store.session import SessionDir
 
 from .oracle import CODES, HUNG_S, LEAVE_S, PAUSE_S, Choice, Figures, examine, has_ended, kill_by_chance, make_plan
-from .place import Place, end_sessions, wait_until
+from .place import Place
 
 TASKS: Final = 8
 PARALLEL: Final = 3
@@ -64,7 +66,7 @@ def kill_everything_in_worktrees(place: Place, rng: random.Random) -> Figures:
 
     wait_until(lambda: has_ended(session) or is_far(), HUNG_S if goal else PAUSE_S)
     wait_until(lambda: has_ended(session), rng.uniform(0.0, PAUSE_S))
-    end_sessions(place.results)
+    kill_sessions(place.results)
     for lock in (place.path / "repo" / ".git" / "refs").rglob("*.lock"):
         os.utime(lock, (0, 0))  # as if the crash had been a while ago
     wrong = [f"{session.session_id}: {one}" for one in _examine(place, session, before)]

@@ -16,8 +16,7 @@ from typing import Any, Final
 import click
 
 import sessionrun
-from sessionrun.cli import group as program
-from sessionrun.cli.argv import VERBS
+from sessionrun.cli.argv import VERBS, list_all, load_verb
 from sessionrun.client.schemas import NAMES, describe
 from sessionrun.input.rows import FILE_FIELDS
 
@@ -40,22 +39,12 @@ def describe_surface() -> str:
 
 
 def _iterate_verbs() -> Iterator[str]:
-    context = click.Context(program)
     for verb in VERBS:
-        command = program.get_command(context, verb)
-        assert command is not None
-        yield from _iterate_command(verb, command)
-
-
-def _iterate_command(words: str, command: click.Command) -> Iterator[str]:
-    yield words + (" (hidden)" if command.hidden else "")
-    for parameter in command.params:
-        yield f"{words} {_describe_parameter(parameter)}"
-    if isinstance(command, click.Group):
-        for name in command.list_commands(click.Context(command)):
-            within = command.get_command(click.Context(command), name)
-            assert within is not None
-            yield from _iterate_command(f"{words} {name}", within)
+        for command in list_all(load_verb(verb)):
+            words = verb if command.name == verb else f"{verb} {command.name}"
+            yield words + (" (hidden)" if command.hidden else "")
+            for parameter in command.params:
+                yield f"{words} {_describe_parameter(parameter)}"
 
 
 def _describe_parameter(parameter: click.Parameter) -> str:

@@ -1,0 +1,1 @@
+cp -r "$EXAMPLES"/markdown work; sessionrun -q --agent shell work

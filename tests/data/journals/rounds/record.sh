@@ -1,0 +1,1 @@
+sessionrun -q --agent shell --worktree plan.json

@@ -1,0 +1,1 @@
+sessionrun -q --agent shell --worktree --sandbox project plan.json

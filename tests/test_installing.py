@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from importlib.metadata import files, metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from sessionrun.client import installation
 
 WHEELS = os.environ.get("WHEELS")
 """Where `make wheel` has built one."""
+
+INSTALLER = f"{sys.executable} -m pip install" if find_spec("pip") else f"uv pip install --python {sys.executable}"
 
 
 def test_the_demo_ends_as_it_should_and_what_it_names_works(sessionrun: Command) -> None:
@@ -44,9 +47,8 @@ def test_the_demo_ends_as_it_should_and_what_it_names_works(sessionrun: Command)
 
 def test_the_demo_without_git(sessionrun: Command, tmp_path: Path) -> None:
     done = sessionrun("demo", env={"PATH": str(tmp_path)}, real=True)
-    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "git is not installed" in done.stderr, (
-        done.stderr
-    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "git is not installed" in done.stderr
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -76,7 +78,7 @@ def test_the_manual_is_found(words: str, page: str, sessionrun: Command, tmp_pat
         ("uv/archive-v0/abc", "../../CACHEDIR.TAG", "uvx --from 'sessionrun[mcp]' sessionrun mcp"),
         ("uv/tools/sessionrun", "uv-receipt.toml", "uv tool install 'sessionrun[mcp]'"),
         ("pipx/venvs/sessionrun", "pipx_metadata.json", "pipx install --force 'sessionrun[mcp]'"),
-        ("uv-makes/.venv", "CACHEDIR.TAG", f"{sys.executable} -m pip install 'sessionrun[mcp]'"),
+        ("uv-makes/.venv", "CACHEDIR.TAG", f"{INSTALLER} 'sessionrun[mcp]'"),
     ],
 )
 def test_the_command_that_adds_an_extra(
@@ -136,9 +138,8 @@ def test_what_the_readme_says_first(wheels: Path, tmp_path: Path, monkeypatch: p
     block = next(block for block in code_blocks("README.md", "sh") if "uvx" in block)
     shown = run("sh", "-ec", block).stdout
     assert "Two tasks said more than they did" in shown and "  uvx sessionrun status\n" in shown
-    assert run(str(tmp_path / "home" / ".local" / "bin" / "sessionrun"), "--version").stdout.startswith(
-        "sessionrun "
-    )
+    program = tmp_path / "home" / ".local" / "bin" / "sessionrun"
+    assert run(str(program), "--version").stdout.startswith("sessionrun ")
 
 
 def run(*argv: str) -> subprocess.CompletedProcess[str]:

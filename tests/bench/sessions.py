@@ -1,4 +1,4 @@
-"""What sessions cost: launches, polls, jobs, what a supervisor holds, its scheduler, and browsers that watch."""
+"""What sessions cost: launches, polls, jobs, what a supervisor holds, its scheduler, browsers, a cluster."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
 from functools import partial
 from http.client import HTTPConnection, HTTPException
 from itertools import count
@@ -18,10 +19,13 @@ from typing import Any, Final
 from zlib import crc32
 
 import psutil
-from conftest import eventually
+from browser import Browser, find_browser
+from clusters import free_ports, real_cluster
+from conftest import Command, eventually
 from recorded import Recorded
 from simulated import Fate, SimulatedExecutor
 from simulation import Drive, make_session
+from warm import Warm
 
 from sessionrun.model.spec import SLOT, Check, Job, SessionSpec, TaskSpec, Workspace
 
@@ -352,20 +356,25 @@ def fate_of(job: Job) -> Fate:
     return FATES[crc32(job.key.task.encode()) % len(FATES)]
 
 
-# --- browsers that watch ---
+# --- browsers that watch, and a big report ---
 
 WATCHED: Final = 1000
 CLIENTS: Final = 20
 WATCH_GOAL: Final = 1.1
+REPORT_TASKS: Final = 500
+OPEN_GOAL_S: Final = 2.0
 
 
 def measure_serve(rounds: int = 3) -> list[Row]:
-    """What browsers that watch a session cost its supervisor.  A round takes about ten seconds."""
+    """What browsers that watch a session cost its supervisor, and how long a big report takes to open.
+
+    A round takes about ten seconds.
+    """
     watched, alone = f"supervisor of {WATCHED:,} tasks, {CLIENTS} browsers", "nobody watches"
     with make_bench() as bench:
         cases = {watched: lambda: _spend(bench, CLIENTS), alone: lambda: _spend(bench, 0)}
         samples = interleave(cases, rounds)
-        return [compare(samples, watched, alone, WATCH_GOAL)]
+        return [compare(samples, watched, alone, WATCH_GOAL), *_measure_report(bench)]
 
 
 def _spend(bench: Bench, clients: int) -> Spent:
@@ -405,3 +414,110 @@ def _watch(port: int, token: str, session_id: str) -> None:
                 page.close()
     except (OSError, HTTPException):
         pass
+
+
+def _measure_report(bench: Bench) -> list[Row]:
+    program = find_browser()
+    if program is None:
+        return []
+    _, session = bench.run("--sync", bench.write("report.json", ["seq 2000"] * REPORT_TASKS))
+    page = bench.path / "report.html"
+    bench.call([*command(), "report", session.session_id, "-o", page])
+    browser = Browser(program)
+    try:
+        begun = time.perf_counter()
+        browser.open(page.as_uri())
+        seen = "document.readyState === 'complete' && document.querySelectorAll('.tasks tbody tr').length"
+        while browser.evaluate(seen) != REPORT_TASKS:
+            time.sleep(0.01)
+        took = time.perf_counter() - begun
+    finally:
+        browser.close()
+    return [compare_figure(f"seconds to open a report of {REPORT_TASKS} tasks", took, OPEN_GOAL_S)]
+
+
+# --- short jobs on two nodes of a cluster ---
+
+CLUSTER_JOBS: Final = 1000
+TWICE: Final = ", as many more"
+CLUSTER_SIZES: Final = {"": CLUSTER_JOBS, TWICE: 2 * CLUSTER_JOBS}
+NODES: Final = 2
+SLOTS: Final = 4
+LOCAL_GOAL: Final = 1.5
+DASK_GOAL: Final = 0.8
+
+_BARE: Final = """
+import subprocess, sys, time
+from distributed import Client
+client = Client(sys.argv[1])
+client.wait_for_workers(2)
+client.gather(client.map(lambda n: subprocess.run(["/bin/true"]).returncode, range(8), pure=False))
+begun = time.monotonic()
+client.gather(client.map(lambda n: subprocess.run(["/bin/true"]).returncode, range(int(sys.argv[2])), pure=False))
+print(time.monotonic() - begun)
+"""
+
+
+def measure_cluster(rounds: int = 3) -> list[Row]:
+    """Short jobs on two nodes of a cluster, against the same here, and against tasks of dask's own.
+
+    A round takes about a minute.  The first three rows are whole sessions, so with their start; that of dask is
+    left out.  The others are what as many jobs more take, which leaves out every start.  A session of this machine
+    alone against bare dask says whether the two goals of a cluster can be met at once.
+    """
+    with make_bench() as bench, _bare_dask() as bare:
+        Command.warm = Warm()  # which asks the cluster whether its nodes are up
+        bench.environ["SESSIONRUN_CERTS"] = str(bench.path / "certs")
+        here = Command(bench.path, bench.results)
+        with real_cluster(here, NODES, SLOTS, timers="", env=bench.environ) as cluster:
+            return _compare_all(bench, cluster.address, bare, rounds)
+
+
+def _compare_all(bench: Bench, address: str, bare: str, rounds: int) -> list[Row]:
+    ours, local, dask = f"{CLUSTER_JOBS:,} jobs on {NODES} nodes x {SLOTS}", "the same here", "tasks of bare dask"
+    runs: dict[str, Callable[[int], float]] = {
+        ours: lambda jobs: _time_jobs(bench, jobs, "--cluster", address),
+        local: lambda jobs: _time_jobs(bench, jobs, "--max-parallel", str(NODES * SLOTS)),
+        dask: lambda jobs: _time_bare(bare, jobs),
+    }
+    cases = {name + more: partial(run, jobs) for name, run in runs.items() for more, jobs in CLUSTER_SIZES.items()}
+    samples = dict(interleave(cases, rounds))
+    for name in runs:
+        both = zip(samples[name], samples[name + TWICE], strict=True)
+        samples[name + TWICE] = [Spent(twice.seconds - once.seconds) for once, twice in both]
+    pairs = (ours, local, LOCAL_GOAL), (ours, dask, DASK_GOAL), (local, dask, round(DASK_GOAL / LOCAL_GOAL, 2))
+    return [
+        compare(samples, case + more, floor + more, goal) for more in CLUSTER_SIZES for case, floor, goal in pairs
+    ]
+
+
+def _time_jobs(bench: Bench, jobs: int, *words: str) -> float:
+    """From the start of the program to the end of the session, which a reader learns up to 0.2 s later."""
+    file, begun = bench.write("cluster.json", ["true"] * jobs), time.time()
+    _, session = bench.run(*words, "--sync", file)
+    ended = (session.load_status() or {})["ended_at"].replace("Z", "+00:00")  # Python 3.10 knows no Z
+    return datetime.fromisoformat(ended).timestamp() - begun
+
+
+def _time_bare(address: str, jobs: int) -> float:
+    argv = [sys.executable, "-c", _BARE, address, str(jobs)]
+    return float(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
+
+
+@contextmanager
+def _bare_dask() -> Iterator[str]:
+    """dask alone, with as many threads; its address."""
+    address = f"tcp://127.0.0.1:{free_ports(1)[0]}"
+    module, quiet = [sys.executable, "-m"], subprocess.DEVNULL
+    scheduler = [*module, "distributed.cli.dask_scheduler", "--host", address, "--no-dashboard"]
+    options = ["--nthreads", str(SLOTS), "--no-nanny", "--no-dashboard"]
+    worker = [*module, "distributed.cli.dask_worker", address, *options]
+    running = [
+        subprocess.Popen(argv, stdin=quiet, stdout=quiet, stderr=quiet) for argv in (scheduler, *[worker] * NODES)
+    ]
+    try:
+        yield address
+    finally:
+        for program in reversed(running):
+            program.kill()
+            program.wait()

@@ -182,7 +182,7 @@ HOUSE: Final[tuple[Business, ...]] = (
             ),
         ),
         findings="worktrees.findings:FINDINGS",
-        outputs="worktrees.outputs:OUTPUTS",
+        outputs="worktrees.findings:OUTPUTS",
     ),
     Business(
         "checks",

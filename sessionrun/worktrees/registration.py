@@ -363,10 +363,11 @@ def find_claims(folder: Path) -> Iterator[tuple[Path, Claim | JobFileError]]:
             yield job, claim
 
 
-def prepare_jobs(folder: Path) -> list[tuple[Path, Claim]]:
-    """The claims of a job's attempt, the oldest first; raises `JobFileError` for one that cannot be read."""
+def prepare_jobs(folder: Path, branch: str | None = None) -> list[tuple[Path, Claim]]:
+    """The claims of a job's attempt, or those of a branch, the oldest first; raises `JobFileError` for a bad one."""
     jobs = sorted(folder.parent.glob(f"{folder.name.partition('-')[0]}-*-prepare*"))
-    return [(job, claim) for job in jobs if (claim := load_claim(job)) is not None]
+    claims = ((job, load_claim(job)) for job in jobs)
+    return [(job, claim) for job, claim in claims if claim is not None and branch in (None, claim.branch)]
 
 
 def take_back_unused(main: Git, request: WorkspaceRequest, folder: Path) -> None:

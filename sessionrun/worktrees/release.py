@@ -137,8 +137,8 @@ def _release_gone(fence: Fence, request: WorkspaceRequest, folder: Path) -> Plac
     rescue_lost_head(request, main, path)
     rescue = next(reversed(find_rescues(main, place.branch or "")), None)
     commit = main.commit_of(f"refs/heads/{rescue or place.branch}")
-    claims = [claim for _, claim in registration.prepare_jobs(folder) if claim.branch == place.branch]
-    if commit is None and any(claim.emptied for claim in claims):  # an earlier start dropped the branch
+    claims = registration.prepare_jobs(folder, place.branch)
+    if commit is None and any(claim.emptied for _, claim in claims):  # an earlier start dropped the branch
         commit = place.work_base
     if commit is None:
         nowhere = f"worktree and branch {place.branch} were deleted before it ended: nothing holds its work"
@@ -205,8 +205,8 @@ def _settle_first(request: WorkspaceRequest, folder: Path) -> WorkspaceRequest:
         except SessionrunError:
             return request  # RELEASE finds the same fault, keeps the worktree and says why
     else:  # an earlier start of this job has removed it
-        claims = [claim for _, claim in registration.prepare_jobs(folder) if claim.branch == place.branch]
-        place = replace(place, setup_commit=claims[-1].setup_commit if claims else None)
+        claims = registration.prepare_jobs(folder, place.branch)
+        place = replace(place, setup_commit=claims[-1][1].setup_commit if claims else None)
     return replace(request, place=place)
 
 
@@ -230,9 +230,8 @@ def _why_kept(request: WorkspaceRequest, parked: Parked, path: Path) -> str | No
 def _find_first(request: WorkspaceRequest, folder: Path) -> Path:
     """Where PREPARE had the worktree: a task, or a person, may have moved it since."""
     assert request.place is not None and request.place.worktree is not None
-    claims, branch = registration.prepare_jobs(folder), request.place.branch
-    named = [claim.worktree for _, claim in claims if claim.branch == branch]
-    return Path(named[-1] if named else request.place.worktree)
+    claims = registration.prepare_jobs(folder, request.place.branch)
+    return Path(claims[-1][1].worktree if claims else request.place.worktree)
 
 
 def has_environment(request: WorkspaceRequest, top: Path) -> bool:
@@ -308,9 +307,8 @@ def _drop_empty_branch(request: WorkspaceRequest, main: Git, place: Place, folde
 
 def _note(folder: Path, branch: str | None, **changes: Any) -> None:
     """Note in the claims of this attempt's branch what a later start could not find out any more."""
-    for job, claim in registration.prepare_jobs(folder):
-        if claim.branch == branch:
-            write_record(job / CLAIM, replace(claim, **changes), durable=True)
+    for job, claim in registration.prepare_jobs(folder, branch):
+        write_record(job / CLAIM, replace(claim, **changes), durable=True)
 
 
 def holds_nothing(

@@ -37,12 +37,11 @@ DONE: Final = "reset-done"
 
 @frozen
 class Kept:
-    """A round's work: the commit, its tree, the size of its diff; `problems` are what the commit cannot hold."""
+    """A round's work, as far as a commit can hold it: that, its tree, the size of its diff."""
 
     commit: str
     tree: str
     diff_stat: DiffStat
-    problems: tuple[str, ...] = ()
 
 
 def work_base(place: Place) -> str:
@@ -104,7 +103,7 @@ def keep_work(site: Site, name: str, patch: Path) -> Kept:
     if site.own is not None:
         site.own.hold(commit)
     site.outer("update-ref", name_ref(site.request, name), commit)
-    return Kept(commit, written.tree, stat, written.problems)
+    return Kept(commit, written.tree, stat)
 
 
 def is_kept(site: Site, name: str) -> bool:

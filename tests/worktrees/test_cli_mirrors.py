@@ -143,26 +143,6 @@ def test_a_mirror_of_the_repository_where_the_command_is_started(place: Place, s
     assert git(place.root / "one", "show", "main-task-a:sub/x") == "x"
 
 
-@pytest.mark.slow
-def test_precache_then_require_cache_without_the_source(place: Place) -> None:
-    plan = {"prompts": TWO["prompts"][:2]}
-    file = place.write(plan)
-    refused = place.run(plan, "--require-cache")
-    assert set(outcomes(refused).values()) == {("failed", "repository_failed")}
-    assert all("sessionrun precache" in task["reason"] for task in refused["tasks"])
-    done = place.command("precache", file)
-    assert (done.returncode, done.stdout) == (0, "2 of 2 repositories are in the cache\n")
-    told = done.stderr.split("\n")
-    assert f"fetching {place.root}/one (1 ref)" in told
-    assert any(line.startswith(f"fetched {place.root}/two (1 ref) in ") for line in told)
-    for name in ("one", "two"):
-        (place.root / name).rename(place.root / f"{name}-moved")
-    status = place.run({**plan, "require_cache": True})
-    assert set(outcomes(status).values()) == {("succeeded", None)}
-    assert f"\n  branch main-task-a in {place.mirror('one')}: 1 file +1 -0\n" in place.command("results").stdout
-    assert set(outcomes(place.run(plan)).values()) == {("failed", "repository_failed")}
-
-
 def test_precache_names_what_failed_and_ends_with_1(place: Place) -> None:
     tasks = [
         *TWO["prompts"][:1],

@@ -171,13 +171,13 @@ def test_a_directory_that_the_base_commit_has_not_is_refused_unless_it_comes_alo
     words = ("--worktree", "--agent", "shell")
     base = project.git("rev-parse", "--short=12", "main")
     why = (
-        "new/deep*[x] is not a directory in main ({}), where its worktree begins; "
+        f"new/deep*[x] is not a directory in main ({base}), where its worktree begins; "
         "commit it, start in another directory, or give another --base\n"
     )
     top, project.cwd = project.cwd, new
     done = project(*words, stdin='["true"]')
     assert (done.returncode, done.stdout, project.results.exists()) == (2, "", False)
-    assert done.stderr.startswith("sessionrun: error: task 1 (ID: ") and done.stderr.endswith(why.format(base))
+    assert done.stderr.startswith("sessionrun: error: task 1 (ID: ") and done.stderr.endswith(why)
     project.cwd = top
     (project.cwd / "data").mkdir()
     (project.cwd / "data" / "x.log").write_text("x")
@@ -189,13 +189,6 @@ def test_a_directory_that_the_base_commit_has_not_is_refused_unless_it_comes_alo
     session = project.finish({"prompts": comes_along})
     assert project.status(session)["outcome"] == "succeeded"
     assert (project.directory(session) / "task-included.txt").read_text() == "x"
-    (new / "file").write_text("x")
-    project.git("add", "new")
-    project.git("commit", "-q", "-m", "new")
-    plan = json.dumps([{"prompt": "true", "cwd": "new/deep*[x]"}])
-    assert project(*words, "--dry-run", stdin=plan).returncode == 0
-    done = project(*words, "--base", "HEAD~1", stdin=plan)
-    assert done.returncode == 2 and f"in {base} ({base})" in done.stderr
 
 
 # --- diff ---

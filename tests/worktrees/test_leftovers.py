@@ -169,6 +169,16 @@ def test_beside_a_moved_worktree_nothing_is_taken_for_its_environment(project: P
     assert (tree.exists(), env.exists(), users.exists()) == (False, False, True)
 
 
+def test_an_environment_goes_whose_worktree_was_deleted_by_hand(project: Project) -> None:
+    request, path = project.begin_work()
+    env = Path(find_environment(path))
+    env.mkdir()
+    git(project.top, "worktree", "remove", str(path))
+    for dry_run in (True, False):
+        first, *_ = clean_claimed(project.claim(request), dry_run=dry_run)
+        assert (first.what, first.removed, env.exists()) == ("worktree", True, dry_run)
+
+
 @pytest.mark.parametrize("made", [False, True])
 def test_an_attempt_that_goes_on_in_a_moved_worktree_takes_no_more_than_it_made(
     project: Project, made: bool

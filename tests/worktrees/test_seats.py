@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import suppress
 from dataclasses import replace
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from conftest import eventually, slow
+from conftest import slow
 from simulation import Scripted, make_session
 from stages import put_first
 from test_cli_worktrees import Project as Cli
@@ -313,32 +312,6 @@ def test_three_tasks_take_turns_in_two_worktrees(cli: Cli) -> None:
     assert cli.git("status", "--porcelain") == ""
     said = (cli.directory(session_id) / "task-three.txt").read_text()
     assert said == "?? three\n"
-
-
-@pytest.mark.slow
-def test_a_task_that_begins_at_the_target_sees_what_landed_before(cli: Cli) -> None:
-    waits = f"while ! [ -e {cli.cwd.parent}/go ]; do sleep 0.05; done"
-    plan = {
-        "worktrees": "inside",
-        "land": True,
-        "max_parallel": 2,
-        "defaults": {"base": "target"},
-        "prompts": [
-            {"id": "first", "prompt": "echo first > first"},
-            {"id": "holds", "prompt": waits},
-            {"id": "holds-too", "prompt": waits},
-            {"id": "later", "prompt": "cat first > later"},
-        ],
-    }
-    file = cli.cwd / "plan-x.json"
-    file.write_text(json.dumps(plan))
-    session_id = cli("-q", "--agent", "shell", "--worktree", str(file)).stdout.strip()
-    eventually(lambda: (cli.cwd / "first").exists())
-    (cli.cwd.parent / "go").touch()
-    cli.wait(session_id)
-    later = cli.load("status", session_id)["tasks"][3]
-    assert (later["outcome"], cli.git("show", "main:later")) == ("succeeded", "first")
-    assert cli.git("status", "--porcelain") == ""
 
 
 @pytest.mark.slow

@@ -148,11 +148,7 @@ def _list_files(git: Git, tree: str) -> dict[str, _File]:
 
 
 def _exchange(
-    git: Git,
-    files: _Files,
-    other: _Files,
-    of_tests: Iterable[str],
-    own: re.Pattern[str] | None = None,
+    git: Git, files: _Files, other: _Files, of_tests: Iterable[str], own: re.Pattern[str] | None = None
 ) -> dict[str, _File]:
     """The files, but tests and test set-up as `other` has them; those that match `own` keep their parts."""
     mixed = dict(files)

@@ -553,10 +553,6 @@ def run(inside: Inside, place: Path) -> Run:
     return call
 
 
-def find_children() -> set[int]:
-    return {*scan().children.get(os.getpid(), ())}
-
-
 def test_a_program_reads_prints_and_ends_as_anywhere(run: Run, place: Path) -> None:
     environ = {"A": "b", "PATH": os.environ["PATH"]}
     done = run("sh", "-c", "cat; pwd; echo $A >&2; exit 3", stdin=b"in\0put\n", environ=environ)
@@ -633,12 +629,12 @@ def test_walls_that_cannot_be_built_say_why(place: Path) -> None:
 
 def test_they_are_built_once_and_go_with_what_had_them(place: Path) -> None:
     inside = Inside(make_walls(Sandbox("strict", "none"), ""), place)
-    before = find_children()
+    before = {*scan().children.get(os.getpid(), ())}
     for _ in range(3):
         inside.run(["true"], environ={}, limit_s=LIMIT_S, cwd=Path("/"))
-    assert len(find_children() - before) == 1
+    assert len({*scan().children[os.getpid()]} - before) == 1
     del inside
-    assert find_children() == before
+    assert {*scan().children.get(os.getpid(), ())} == before
 
 
 # --- environments of walled tasks ---

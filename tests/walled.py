@@ -126,8 +126,8 @@ class Walled:
         assert code is None or done.returncode == code, (argv, done.returncode, done.stdout, done.stderr)
         return done
 
-    def git(self, *words: str, cwd: Path | None = None) -> str:
-        return self.call("git", *words, cwd=cwd).stdout.strip()
+    def git(self, *words: str) -> str:
+        return self.call("git", *words).stdout.strip()
 
     def sh(self, script: str, cwd: Path | None = None) -> str:
         """Run a script as the user."""
@@ -160,19 +160,13 @@ class Walled:
         """Run the command; results lie beside the repository unless the words say otherwise."""
         return self.call(self.python, "-m", "sessionrun", *words, code=code, env=env, cwd=cwd)
 
-    def launch(
-        self, plan: object, *words: str, code: int = 0, env: Mapping[str, str] | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        """Start a session of a plan with worktrees."""
-        self.number += 1
-        file = self.write(
-            f"plan-{self.number}.json", json.dumps(plan if isinstance(plan, dict) else {"prompts": plan})
-        )
-        return self.command("-q", "--worktree", "--agent", "shell", *words, str(file), code=code, env=env)
-
     def start(self, plan: object, *words: str, env: Mapping[str, str] | None = None) -> SessionDir:
-        """Start a session; it runs on behind the test."""
-        (session_id,) = self.launch(plan, *words, env=env).stdout.split()
+        """Start a session of a plan with worktrees; it runs on behind the test."""
+        self.number += 1
+        whole = plan if isinstance(plan, dict) else {"prompts": plan}
+        file = self.write(f"plan-{self.number}.json", json.dumps(whole))
+        done = self.command("-q", "--worktree", "--agent", "shell", *words, str(file), env=env)
+        (session_id,) = done.stdout.split()
         return SessionDir(self.results / f"session-{session_id}")
 
     def run(self, plan: object, *words: str, env: Mapping[str, str] | None = None) -> dict[str, Any]:

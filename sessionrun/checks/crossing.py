@@ -11,15 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from sessionrun.checks.testing import (
-    SET_UP,
-    TEST_FILES,
-    Rules,
-    compile_patterns,
-    find_parts,
-    find_set_up,
-    list_files,
-)
+from sessionrun.checks.requests import ProveRequest
+from sessionrun.checks.testing import SET_UP, TEST_FILES, compile_patterns, find_parts, find_set_up, list_files
 from sessionrun.git.git import Git, GitError
 from sessionrun.git.merging import apply_to_tree, commit_repeatably
 from sessionrun.model.errors import SessionrunError
@@ -53,13 +46,14 @@ class NotApplicable(SessionrunError):
     """The work cannot be put on the base without what setup left."""
 
 
-def cross(git: Git, place: Place, rules: Rules, folder: Path) -> tuple[dict[State, str], tuple[str, ...]]:
+def cross(git: Git, place: Place, request: ProveRequest, folder: Path) -> tuple[dict[State, str], tuple[str, ...]]:
     """Make the commit of each state, and find the files of test set-up that the work changes.
 
     `git` is on trial, so all that is made lies in its directory of objects.
 
     Args:
         place: with the base and the commit of the work.
+        request: which files are tests, what is run, and what of test set-up is left to the task.
         folder: where a private index may lie.
 
     Raises:
@@ -67,9 +61,10 @@ def cross(git: Git, place: Place, rules: Rules, folder: Path) -> tuple[dict[Stat
     """
     index = git.with_index(folder / "cross-index")
     base, result = _list_sides(git, place, folder)
-    tests, set_up = _find_tests(rules.test_files, {*base, *result})
-    more = find_set_up(rules, base, result.keys() - base.keys(), lambda name: _read(git, base[name]))
-    own = compile_patterns(rules.own) if rules.own else None
+    tests, set_up = _find_tests(request.prove.test_files, {*base, *result})
+    commands, added = request.check.commands, result.keys() - base.keys()
+    more = find_set_up(commands, request.directory, base, added, lambda name: _read(git, base[name]))
+    own = compile_patterns(request.prove.own) if request.prove.own else None
     of_tests = {name for name in tests | set_up | more if own is None or not own.match(name)}
     set_up = (set_up | more) & of_tests
     old = _exchange(git, result, base, of_tests, own)
@@ -148,11 +143,7 @@ def _list_files(git: Git, tree: str) -> dict[str, _File]:
 
 
 def _exchange(
-    git: Git,
-    files: _Files,
-    other: _Files,
-    of_tests: Iterable[str],
-    own: re.Pattern[str] | None = None,
+    git: Git, files: _Files, other: _Files, of_tests: Iterable[str], own: re.Pattern[str] | None = None
 ) -> dict[str, _File]:
     """The files, but tests and test set-up as `other` has them; those that match `own` keep their parts."""
     mixed = dict(files)

@@ -41,7 +41,7 @@ from sessionrun.checks.runners import (
     merge,
 )
 from sessionrun.checks.running import ALL_FILES, load_red, run_counted
-from sessionrun.checks.testing import Rules, list_files
+from sessionrun.checks.testing import list_files
 from sessionrun.checks.trial import Ran, Trials, tell_end
 from sessionrun.git.private import open_fence
 from sessionrun.model.checks import HiddenTests, JudgedTests, Note, ProofVerdict, ProveReport
@@ -200,16 +200,15 @@ def _audit(trials: Trials) -> tuple[Note, ...]:
 
 
 def _prove(trials: Trials, repeat: int) -> ProveReport:
-    request, asked = trials.request, trials.request.prove
-    rules = Rules(asked.test_files, asked.own, request.check.commands, request.directory)
+    request = trials.request
     try:
-        commits, set_up = cross(trials.open_git(), trials.place, rules, trials.folder)
+        commits, set_up = cross(trials.open_git(), trials.place, request, trials.folder)
     except NotApplicable as error:
         return ProveReport("unproved", str(error))
 
     return find_verdict(
         lambda state, time: trials.find(state, commits[state], time),
-        red=asked.red,
+        red=request.prove.red,
         repeat=repeat,
         reads_report=request.check.report == "read",
         set_up=set_up,

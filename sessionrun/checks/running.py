@@ -98,11 +98,7 @@ def run_commands(check: Check, directory: str, folder: Path, walls: Walls | None
 
 
 def run_known(
-    known: HiddenTests,
-    directory: str,
-    folder: Path,
-    red: frozenset[str] | None = frozenset(),
-    walls: Walls | None = None,
+    known: HiddenTests, directory: str, folder: Path, red: frozenset[str] | None, walls: Walls | None
 ) -> Ran:
     """Run the files of tests that passed before; what else is in them does not count, nor an id that is not there.
 

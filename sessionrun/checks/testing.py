@@ -13,8 +13,6 @@ from typing import Final
 
 import orjson
 
-from sessionrun.model.frozen import frozen
-
 TEST_FILES: Final = (
     "test/**",
     "tests/**",
@@ -129,19 +127,6 @@ _WILD: Final = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 _SECTION: Final = re.compile(rb"^(?=diff --git )", re.MULTILINE)
 
 
-@frozen
-class Rules:
-    """How the files of a task are told apart: patterns of test files; empty: the usual ones.
-
-    What the `commands` run in `directory` (from the top) is test set-up, but not what fits a pattern of `own`.
-    """
-
-    test_files: tuple[str, ...] = ()
-    own: tuple[str, ...] = ()
-    commands: tuple[str, ...] = ()
-    directory: str = "."
-
-
 def compile_patterns(patterns: Iterable[str]) -> re.Pattern[str]:
     """One expression that matches the paths of which one pattern is.
 
@@ -200,22 +185,25 @@ def _exchange_keys(text: str, other: str) -> str:
     return text if mixed == own else orjson.dumps(mixed, option=orjson.OPT_INDENT_2).decode() + "\n"
 
 
-def find_set_up(rules: Rules, base: Iterable[str], added: Iterable[str], read: Callable[[str], str]) -> set[str]:
+def find_set_up(
+    commands: Iterable[str], directory: str, base: Iterable[str], added: Iterable[str], read: Callable[[str], str]
+) -> set[str]:
     """The files that are test set-up, besides those of `SET_UP`, where a check is a command of the user's.
 
-    `base` are all files before the work, of which `read` gives the text, and `added` those that the work brought.
+    The `commands` run in `directory`, from the top.  `base` are all files before the work, of which `read` gives
+    the text, and `added` those that the work brought.
     """
     base, build = set(base), compile_patterns(BUILD)
     found = {name for name in base if build.match(name)}
-    recipes = [os.path.join(place, name) for place in {"", rules.directory} for name in _RECIPES]
-    waiting = ["\n".join(rules.commands), *(read(name) for name in recipes if name in base)]
+    recipes = [os.path.join(place, name) for place in {"", directory} for name in _RECIPES]
+    waiting = ["\n".join(commands), *(read(name) for name in recipes if name in base)]
     while waiting:
         words = {word for run in _RUNS.finditer(waiting.pop()) for word in run.groups() if word}
-        named = {os.path.normpath(os.path.join(place, word)) for word in words for place in (rules.directory, ".")}
+        named = {os.path.normpath(os.path.join(place, word)) for word in words for place in (directory, ".")}
         named &= base - found
         found |= named
         waiting += [read(name) for name in named]
-    return found | {name for name in added if build.match(name) or _is_shadow(name, rules.directory, base)}
+    return found | {name for name in added if build.match(name) or _is_shadow(name, directory, base)}
 
 
 def _is_shadow(name: str, directory: str, base: Iterable[str]) -> bool:

@@ -167,7 +167,7 @@ class Turn:
             # where the target itself is at fault, no search finds a culprit, and no mend helps
             if not is_green and (count > 1 or could_not_run) and self._hold_if_red(chain):
                 return
-            if not is_green:
+            if not is_green:  # how many of the first pass together; the one after them is the culprit
                 green = bisect_left(range(1, count), True, key=lambda some: not self._passes(chain, some))
         if green and not self._land(chain, green):
             return

@@ -36,8 +36,7 @@ class Inside:
     def __init__(self, walls: Walls, folder: Path) -> None:
         self._walls = walls
         self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
-        self._end: socket.socket | None = None
+        self._running: tuple[subprocess.Popen[bytes], socket.socket] | None = None
         self._errors = tempfile.TemporaryFile(dir=folder)
 
     def run(
@@ -103,10 +102,9 @@ class Inside:
         return int(answer)
 
     def _start(self, environ: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], socket.socket]:
-        if self._process is not None and self._process.poll() is not None:
-            self._stop()  # as by the end of the thread that started it: bubblewrap dies with that
-        if self._process is not None and self._end is not None:
-            return self._process, self._end
+        if self._running is not None and self._running[0].poll() is None:
+            return self._running
+        self._stop()  # it may have ended with the thread that started it: bubblewrap dies with that
         end, other = socket.socketpair()
         with other:
             argv = replace(self._walls, stdin=f"{ASKED}{other.fileno()}").wrap("/")
@@ -119,14 +117,14 @@ class Inside:
                 pass_fds=(other.fileno(),),
                 start_new_session=True,
             )
-        self._process, self._end = process, end
+        self._running = process, end
         weakref.finalize(self, _leave, process, end)
         return process, end
 
     def _stop(self) -> None:
-        process, end = self._process, self._end
-        self._process = self._end = None
-        if process is not None and end is not None:
+        if self._running is not None:
+            process, end = self._running
+            self._running = None
             if process.returncode is None:  # else another process may have its number
                 programs.kill(process)
             end.close()

@@ -33,7 +33,7 @@ from sessionrun.checks.runners import (
     parse_junit,
 )
 from sessionrun.checks.running import load_red, run_first
-from sessionrun.checks.testing import Rules, find_parts, find_set_up, keep_source, list_files
+from sessionrun.checks.testing import find_parts, find_set_up, keep_source, list_files
 from sessionrun.checks.trial import Ran
 from sessionrun.git.git import Git
 from sessionrun.model.checks import HiddenTests
@@ -252,13 +252,13 @@ def exchange(name: str, work: str, base: str) -> str:
 def test_what_a_check_runs_is_test_set_up(command: str, named: set[str]) -> None:
     texts = dict.fromkeys(("run.sh", "tools/check.py", "tools/ci", "other.ini", "calc.py", "inner.sh", "good"), "")
     texts |= {"Makefile": "test:\n\t@sh inner.sh\n"} if "make" in command else {}
-    assert find_set_up(Rules(commands=(command,)), texts, (), texts.__getitem__) == named
+    assert find_set_up([command], ".", texts, (), texts.__getitem__) == named
 
 
 def test_what_the_work_brings_before_the_test_runner() -> None:
     brought = {"pytest.py", "app/pluggy/__init__.py", ".npmrc", "app/vite.config.ts", "app/pytest.py"}
     brought |= {"src/_pytest/x.py"}
-    found = find_set_up(Rules(directory="app"), {"src/_pytest/y.py", "calc.py"}, brought, str)
+    found = find_set_up((), "app", {"src/_pytest/y.py", "calc.py"}, brought, str)
     assert found == brought - {"src/_pytest/x.py"}, "a project may be a test runner"
 
 

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from unittest.mock import Mock
 
 import orjson
 import pytest
@@ -24,6 +25,7 @@ from conftest import Command, eventually
 from stages import make_program
 from test_store import make_spec
 from test_workspaces import make_repository
+from uv import find_uv_bin
 from walled import bare_path, need_walls
 
 from sessionrun.input.fields import as_sandbox
@@ -48,7 +50,10 @@ from sessionrun.walls.programs import find_masks, find_named, find_python, is_de
 from sessionrun.walls.steps import find_filter
 from sessionrun.walls.trial import build_trial, find_open_keys
 from sessionrun.walls.wish import REPORT, Report, WallsWish, agree, parse_report
-from sessionrun.worktrees.request import find_environment
+from sessionrun.worktrees.environments import build as env_build
+from sessionrun.worktrees.environments.build import Builder, find_digest, make_environment
+from sessionrun.worktrees.environments.inputs import find_programs
+from sessionrun.worktrees.request import EnvironmentProblem, EnvironmentRequest, find_environment
 
 PROJECT = Sandbox("project", devices=("/dev/fuse",))
 STRICT = replace(PROJECT, policy="strict")
@@ -548,10 +553,6 @@ def run(inside: Inside, place: Path) -> Run:
     return call
 
 
-def find_children() -> set[int]:
-    return {*scan().children.get(os.getpid(), ())}
-
-
 def test_a_program_reads_prints_and_ends_as_anywhere(run: Run, place: Path) -> None:
     environ = {"A": "b", "PATH": os.environ["PATH"]}
     done = run("sh", "-c", "cat; pwd; echo $A >&2; exit 3", stdin=b"in\0put\n", environ=environ)
@@ -602,8 +603,8 @@ def test_walls_that_ended_meanwhile_are_built_anew(run: Run, inside: Inside) -> 
     thread = Thread(target=run, args=("true",))
     thread.start()
     thread.join()
-    assert inside._process is not None
-    inside._process.wait(LIMIT_S)
+    assert inside._running is not None
+    inside._running[0].wait(LIMIT_S)
     assert run("echo", "next").stdout == b"next\n"
 
 
@@ -628,9 +629,45 @@ def test_walls_that_cannot_be_built_say_why(place: Path) -> None:
 
 def test_they_are_built_once_and_go_with_what_had_them(place: Path) -> None:
     inside = Inside(make_walls(Sandbox("strict", "none"), ""), place)
-    before = find_children()
+    before = {*scan().children.get(os.getpid(), ())}
     for _ in range(3):
         inside.run(["true"], environ={}, limit_s=LIMIT_S, cwd=Path("/"))
-    assert len(find_children() - before) == 1
+    assert len({*scan().children[os.getpid()]} - before) == 1
     del inside
-    assert find_children() == before
+    assert {*scan().children.get(os.getpid(), ())} == before
+
+
+# --- environments of walled tasks ---
+
+
+def test_no_program_of_the_checkout_is_asked_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_program(tmp_path / "bin" / "python", f"touch {tmp_path}/ran")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(EnvironmentProblem):
+        find_programs("bin/python", {"PATH": os.defpath}, "/")
+    assert not (tmp_path / "ran").exists()
+    path = os.pathsep.join((os.path.dirname(find_uv_bin()), os.environ["PATH"]))
+    assert find_programs(None, {"PATH": path}, "/").about
+
+
+def test_an_entry_that_is_gone_is_not_made_anew_from_the_work_of_a_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be removed between the look and the copy."""
+    (tmp_path / "top").mkdir()
+    (tmp_path / "top" / "setup.py").write_text("import tools.helper\n")
+    top = str(tmp_path / "top")
+    request = EnvironmentRequest(top, top, str(tmp_path / "cache"))
+    path = os.pathsep.join((os.path.dirname(find_uv_bin()), os.environ["PATH"]))
+    walls = Walls("", Sandbox("project"), as_root=False, home="", python="", tmp="", env={"PATH": path})
+    usual = find_digest(replace(request, pristine=True), tmp_path, walls)
+    built: list[str] = []
+
+    def build(builder: Builder) -> None:
+        built.append(builder.folder.name)
+        raise EnvironmentProblem("not now")
+
+    monkeypatch.setattr(env_build, "load_manifest", lambda entry: Mock() if entry.name == usual else None)
+    monkeypatch.setattr(Builder, "build", build)
+    assert make_environment(request, tmp_path, walls).problem == "not now"
+    assert len(built) == 1 and usual not in built[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from simulated import SimulatedExecutor
@@ -53,6 +53,11 @@ AGENTS = {
 }
 
 Planned = tuple[float, Event]
+
+
+def task(name: str, agent: str = "one", **fields: Any) -> TaskSpec:
+    """A task whose prompt does not matter."""
+    return TaskSpec(name, ("x",), agent=agent, **fields)
 
 
 def make_session(

@@ -28,7 +28,7 @@ from typing import Any
 
 import pytest
 from simulated import Fate, SimulatedExecutor
-from simulation import EPOCH_S, Drive, Scripted, make_session, see_output
+from simulation import EPOCH_S, Drive, Scripted, make_session, see_output, task
 
 from sessionrun.engine.moves import backoff_s
 from sessionrun.engine.scheduler import CancelJob, Order, Record, StartJob, decide, find_wake
@@ -66,11 +66,6 @@ class History:
     resources: dict[str, int] = field(default_factory=dict)
     late: tuple[TaskSpec, ...] | None = None
     limits: Mapping[str, Any] = field(default_factory=dict)
-
-
-def task(name: str, /, **fields: object) -> TaskSpec:
-    """A task whose prompt does not matter."""
-    return TaskSpec(name, ("x",), **fields)  # type: ignore[arg-type]
 
 
 HISTORIES: dict[str, History] = {

@@ -75,12 +75,14 @@ def command(
     chosen = [task for task in chosen if task["word"] in BAD or not failed]
     if fields:
         return _choose_fields(view, chosen, fields)
-    if as_json:
-        return Answer(_describe(session, view, chosen, by=by, brief=brief, since=since))
     if brief:
-        from sessionrun.cli.standing import brief_lines
+        return _tell_brief(session, view, chosen, as_json=as_json)
+    if as_json and by is not None:
+        from sessionrun.client.reading.comparison import compare_tasks
 
-        return Answer(None, brief_lines(view, chosen, time.time()))
+        return Answer(compare_tasks(view, chosen, by))
+    if as_json:
+        return Answer({**view, **({} if since is None else {"cursor": view["seq"]}), "tasks": chosen})
     if is_seed_block():
         return Answer(None, _seed_lines(view, chosen))
     if tasks and since is None and by is None:
@@ -108,25 +110,15 @@ def _load(
     return view, [task for task in choose_tasks(view, names) if task["id"] in ids]
 
 
-def _describe(
-    session: SessionDir,
-    view: View,
-    tasks: Sequence[dict[str, Any]],
-    *,
-    by: str | None,
-    brief: bool,
-    since: int | None,
-) -> Mapping[str, Any]:
-    if brief:
+def _tell_brief(session: SessionDir, view: View, tasks: Sequence[dict[str, Any]], *, as_json: bool) -> Answer:
+    if as_json:
         from sessionrun.client.reading.digest import make_brief
         from sessionrun.client.reading.telling import add_tellings
 
-        return make_brief(view, add_tellings(session, tasks, BRIEF_BYTES))
-    if by is not None:
-        from sessionrun.client.reading.comparison import compare_tasks
+        return Answer(make_brief(view, add_tellings(session, tasks, BRIEF_BYTES)))
+    from sessionrun.cli.standing import brief_lines
 
-        return compare_tasks(view, tasks, by)
-    return {**view, **({} if since is None else {"cursor": view["seq"]}), "tasks": tasks}
+    return Answer(None, brief_lines(view, tasks, time.time()))
 
 
 def status_lines(

@@ -28,16 +28,14 @@ from sessionrun.store.requests import MAX_TEXT
 from sessionrun.store.session import SessionDir
 
 WAITS = "while ! [ -e go ]; do sleep 0.05; done"
-PLAN = {
-    "prompts": [
-        {"id": "good", "prompt": "true"},
-        {"id": "bad", "prompt": "echo try $SESSIONRUN_ATTEMPT; [ -e mended ]"},
-        {"id": "dep", "prompt": "cat mended", "needs": ["bad"]},
-        {"id": "long", "prompt": WAITS},
-        {"id": "next", "prompt": "true", "needs": ["long"]},
-        {"id": "last", "prompt": "true", "needs": ["next"]},
-    ],
-}
+PLAN = [
+    {"id": "good", "prompt": "true"},
+    {"id": "bad", "prompt": "echo try $SESSIONRUN_ATTEMPT; [ -e mended ]"},
+    {"id": "dep", "prompt": "cat mended", "needs": ["bad"]},
+    {"id": "long", "prompt": WAITS},
+    {"id": "next", "prompt": "true", "needs": ["long"]},
+    {"id": "last", "prompt": "true", "needs": ["next"]},
+]
 """In a session that runs, `good` has succeeded, `bad` failed, `dep` is skipped, `long` runs; the rest waits."""
 
 BEGUN: Final = "good=succeeded/1 bad=failed/1 dep=skipped/1 long=running/1 next=waiting/1 last=waiting/1"

@@ -42,15 +42,12 @@ def test_every_option_is_on_the_page_of_one_topic() -> None:
         found = [topic for topic, page in pages.items() if re.search(rf"^  .*{word}\b", page, re.MULTILINE)]
         assert found == [row.topic if row else BY_HAND[name][0]], word
     assert set(BY_HAND) <= {option.name for option in options}
+    assert {line.heading for line in list_lines(RUN)} - {""} == set(HEADINGS)
+    assert all(row.help and row.help[0].isupper() for row in SETTINGS if row.option is not None)
     for page in (*pages.values(), write_first_page(RUN)):
         assert all(len(line) <= 80 for line in page.splitlines())
         assert page.count("\n") < LONGEST + 8
     assert all(page.count("\n") < LONGEST for page in pages.values())
-
-
-def test_headings_of_the_first_page_are_those_of_the_table() -> None:
-    assert {line.heading for line in list_lines(RUN)} - {""} == set(HEADINGS)
-    assert all(row.help and row.help[0].isupper() for row in SETTINGS if row.option is not None)
 
 
 def test_what_pages_use_is_on_the_first_one() -> None:

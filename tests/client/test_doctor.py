@@ -43,17 +43,6 @@ def ended(sessionrun: Command) -> SessionDir:
     return SessionDir(sessionrun.directory(finish(sessionrun, PLAN)))
 
 
-@pytest.fixture
-def dead(sessionrun: Command) -> SessionDir:
-    """A session whose supervisor was killed, with no process left."""
-    session_id, pid = interrupt(sessionrun)
-    os.killpg(pid, signal.SIGKILL)
-    sessionrun.until(session_id, lambda view: not view["running"])
-    session = SessionDir(sessionrun.directory(session_id))
-    repair(session, [])  # status.json may rightly lag behind the logs
-    return session
-
-
 def found(session: SessionDir) -> list[tuple[str, str]]:
     return [(finding.check, finding.severity) for finding in examine(session, [])]
 
@@ -278,29 +267,30 @@ def test_a_directory_in_which_no_session_began(sessionrun: Command, ended: Sessi
 # --- who lives ---
 
 
-def test_a_session_that_nobody_runs(sessionrun: Command, dead: SessionDir) -> None:
-    assert found(dead) == [("interrupted", "warning")]
-    done = sessionrun("doctor", dead.session_id, "--fix")
-    assert done.returncode == 1
-    assert f"\n  to go on with it: sessionrun resume {dead.session_id}\n" in done.stdout
-    send_request(dead, {"kind": "cancel", "tasks": []})
-    dead.status_path.unlink()
-    assert [check for check, _ in found(dead)] == ["status", "interrupted", "requests"]
-    assert [finding.check for finding in repair(dead, [])] == ["status"]
-    assert [check for check, _ in found(dead)] == ["interrupted", "requests"]
-
-
-def test_processes_of_a_dead_session_are_named_and_not_touched(sessionrun: Command) -> None:
+def test_a_session_that_nobody_runs_and_the_processes_of_its_jobs(sessionrun: Command) -> None:
+    """They are named, and not touched; in the end the sum of what was found and repaired."""
     session_id, pid = interrupt(sessionrun, STRAYS)
     away = read_stray(sessionrun)
-    told = json.loads(sessionrun("doctor", session_id, "--fix", "--json").stdout)
+    told: dict[str, Any] = json.loads(sessionrun("doctor", session_id, "--fix", "--json").stdout)
     (record,) = [one for one in told["findings"] if one["check"] == "processes"]
     assert f"kill -TERM {' '.join(sorted([str(pid), str(away)]))}" in record["plan"]
-    assert psutil.pid_exists(pid)
-    assert psutil.pid_exists(away)
+    assert psutil.pid_exists(pid) and psutil.pid_exists(away)
     os.killpg(pid, signal.SIGKILL)
     os.kill(away, signal.SIGKILL)
     eventually(lambda: "processes" not in sessionrun("doctor", session_id, "--json").stdout)
+    dead = SessionDir(sessionrun.directory(session_id))
+    repair(dead, [])  # status.json may rightly lag behind the logs
+    assert found(dead) == [("interrupted", "warning")]
+    _leave_request(dead)
+    dead.status_path.unlink()
+    assert [check for check, _ in found(dead)] == ["status", "interrupted", "requests"]
+    block = sessionrun("doctor", session_id).stdout
+    assert f"\n  to go on with it: sessionrun resume {session_id}\n" in block
+    assert block.endswith("\n3 findings; 1 session looked at; sessionrun doctor --fix repairs 1.\n")
+    told = json.loads(sessionrun("doctor", session_id, "--fix", "--json").stdout)
+    states = [(one["check"], one["fixed"], one["fixable"]) for one in told["findings"]]
+    assert states == [("status", True, True), ("interrupted", False, False), ("requests", False, False)]
+    assert (told["remaining"], told["session_count"]) == (2, 1)
 
 
 def test_a_process_that_survived_the_end_of_its_job(sessionrun: Command, ended: SessionDir) -> None:
@@ -469,16 +459,3 @@ def _means_the_same(content: bytes, damaged: bytes) -> bool:
         return False
     # a title or a time in the spec may be any other; a key that is spelt differently is one that is not known
     return isinstance(one, dict) and isinstance(other, dict)
-
-
-def test_the_sum_in_words(sessionrun: Command, ended: SessionDir) -> None:
-    _leave_request(ended)
-    ended.status_path.unlink()
-    block = sessionrun("doctor", ended.session_id).stdout
-    assert block.endswith("\n2 findings; 1 session looked at; sessionrun doctor --fix repairs 1.\n")
-    told: dict[str, Any] = json.loads(sessionrun("doctor", ended.session_id, "--fix", "--json").stdout)
-    assert [(one["check"], one["fixed"], one["fixable"]) for one in told["findings"]] == [
-        ("status", True, True),
-        ("requests", False, False),
-    ]
-    assert (told["remaining"], told["session_count"]) == (1, 1)

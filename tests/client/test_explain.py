@@ -125,12 +125,10 @@ def test_backoff_and_the_attempts_so_far(sessionrun: Command) -> None:
 
 
 def test_rounds_and_a_timer(sessionrun: Command) -> None:
-    plan = {
-        "prompts": [
-            {"id": "rounds", "prompt": "true", "check": "exit 1", "rounds": 2},
-            {"id": "slow", "prompt": "exec sleep 600", "timeout": 0.2},
-        ]
-    }
+    plan = [
+        {"id": "rounds", "prompt": "true", "check": "exit 1", "rounds": 2},
+        {"id": "slow", "prompt": "exec sleep 600", "timeout": 0.2},
+    ]
     session_id = sessionrun.finished(plan)
     rounds, slow = explain(sessionrun, session_id, "1", "2")["tasks"]
     assert rounds["attempts"][0]["rounds"] == 2
@@ -155,13 +153,11 @@ def test_a_cancelled_task_that_is_still_stopping(sessionrun: Command) -> None:
 
 
 def test_a_session_that_nobody_runs(sessionrun: Command) -> None:
-    plan = {
-        "prompts": [
-            {"id": "lives", "prompt": "sleep 600"},
-            {"id": "dies", "prompt": "sleep 600"},
-            {"id": "waits", "prompt": "true", "needs": ["lives"]},
-        ]
-    }
+    plan = [
+        {"id": "lives", "prompt": "sleep 600"},
+        {"id": "dies", "prompt": "sleep 600"},
+        {"id": "waits", "prompt": "true", "needs": ["lives"]},
+    ]
     session_id = sessionrun.start(plan)
     view = sessionrun.until(session_id, lambda view: view["running"] == 2)
     lives, dies = (view["tasks"][number]["pid"] for number in (0, 1))
@@ -248,21 +244,19 @@ def test_the_chain_of_skipped_tasks_leads_to_the_root_also_by_a_journal_that_is_
 
 # --- why tasks failed: once for each reason, and the same in each verb ---
 
-PLAN = {
-    "prompts": [
-        {"id": "fine", "prompt": "echo All is well."},
-        {
-            "id": "check",
-            "prompt": "echo thinking; echo All tests pass.; echo deprecated >&2",
-            "check": "echo 'FAILED test_a' && sh -c 'exit 2'",
-        },
-        *({"id": f"a{num}", "prompt": f"echo I am {num}; echo took 0.$$ s >&2; exit 3"} for num in range(3)),
-        {"id": "other", "prompt": "echo another >&2; exit 3"},
-        {"id": "root", "prompt": "echo no such table >&2; exit 7"},
-        {"id": "mid", "prompt": "true", "needs": ["root"]},
-        {"id": "end", "prompt": "true", "needs": ["mid"]},
-    ]
-}
+PLAN = [
+    {"id": "fine", "prompt": "echo All is well."},
+    {
+        "id": "check",
+        "prompt": "echo thinking; echo All tests pass.; echo deprecated >&2",
+        "check": "echo 'FAILED test_a' && sh -c 'exit 2'",
+    },
+    *({"id": f"a{num}", "prompt": f"echo I am {num}; echo took 0.$$ s >&2; exit 3"} for num in range(3)),
+    {"id": "other", "prompt": "echo another >&2; exit 3"},
+    {"id": "root", "prompt": "echo no such table >&2; exit 7"},
+    {"id": "mid", "prompt": "true", "needs": ["root"]},
+    {"id": "end", "prompt": "true", "needs": ["mid"]},
+]
 
 
 @pytest.mark.parametrize(
@@ -302,20 +296,18 @@ def test_each_reason_stands_once_with_what_tells_and_each_task_has_its_story(ses
         assert f"/task-{name}.txt" not in sessionrun("explain", session, name).stdout
 
 
-STEPS = {
-    "prompts": [
-        {
-            "id": "checked",
-            "prompt": "echo round >> rounds; echo 'All tests pass.'",
-            "check": "cat rounds; echo =====; echo; echo 'FAILED test_a: 3 is not 42'; echo 'Error 1' >&2; exit 2",
-            "rounds": 2,
-        },
-        {"id": "set", "prompt": "true", "setup": "echo begins; echo no such package >&2; exit 3"},
-        {"id": "unrun", "prompt": "echo done >&2", "check": "echo no such program; exit 127"},
-        {"id": "worked", "prompt": "echo the server is gone >&2; exit 7"},
-        {"id": "fine", "prompt": "true", "check": "echo all is well"},
-    ]
-}
+STEPS = [
+    {
+        "id": "checked",
+        "prompt": "echo round >> rounds; echo 'All tests pass.'",
+        "check": "cat rounds; echo =====; echo; echo 'FAILED test_a: 3 is not 42'; echo 'Error 1' >&2; exit 2",
+        "rounds": 2,
+    },
+    {"id": "set", "prompt": "true", "setup": "echo begins; echo no such package >&2; exit 3"},
+    {"id": "unrun", "prompt": "echo done >&2", "check": "echo no such program; exit 127"},
+    {"id": "worked", "prompt": "echo the server is gone >&2; exit 7"},
+    {"id": "fine", "prompt": "true", "check": "echo all is well"},
+]
 TOLD = {
     "checked": ("check", ["round", "round", "FAILED test_a: 3 is not 42", "Error 1"]),
     "set": ("setup", ["begins", "no such package"]),

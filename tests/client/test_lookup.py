@@ -116,20 +116,6 @@ BAD = {"prompts": [{"id": "a", "prompt": "true"}, {"id": "bad", "prompt": "echo 
 CROWD, FAILING = 50, (7, 11, 23, 31, 50)
 
 
-class Meter:
-    """Runs the command and counts calls and the bytes that they print on both streams."""
-
-    def __init__(self, command: Command) -> None:
-        self.command, self.calls, self.size = command, 0, 0
-
-    def __call__(self, *words: str) -> str:
-        done = self.command(*words)
-        self.calls += 1
-        self.size += len(done.stdout.encode()) + len(done.stderr.encode())
-        assert done.returncode in (0, 1, 124), done.stderr
-        return str(done.stdout)
-
-
 @pytest.fixture
 def pair(sessionrun: Command) -> tuple[str, str]:
     """Two sessions that have ended: a good one, then one with a failed task; each has labels."""
@@ -199,24 +185,30 @@ def test_what_agents_pay_that_wait_for_failures(sessionrun: Command) -> None:
     by_num = dict(zip(FAILING, prompts, strict=True))
     plan = [{"id": f"t{num}", "prompt": by_num.get(num, "true")} for num in range(1, CROWD + 1)]
     session_id = sessionrun.start({"prompts": plan})
-    acting, seen, record = Meter(sessionrun), list[int](), {"cursor": 0, "left": CROWD}
+    acting, reading, seen, record = list[int](), list[int](), list[int](), {"cursor": 0, "left": CROWD}
+
+    def call(sizes: list[int], *words: str) -> str:
+        done = sessionrun(*words)
+        sizes.append(len(done.stdout.encode()) + len(done.stderr.encode()))
+        assert done.returncode in (0, 1, 124), done.stderr
+        return str(done.stdout)
+
     for num in FAILING:
         (sessionrun.cwd / f"go-{num}").touch()
         words = ("wait", session_id, "--any", "--failed", "--since", str(record["cursor"]), "--json")
-        record = json.loads(acting(*words))
+        record = json.loads(call(acting, *words))
         seen += [task["num"] for task in record["tasks"]]
     assert seen == list(FAILING)
-    assert acting.calls == len(FAILING)
-    assert acting.size < 60_000 / CROWD * len(FAILING), "so that 50 failures cost less than 60 KB"
-    reading = Meter(sessionrun)
-    reading("wait", session_id, "--timeout", "60")
-    told = reading("wait", session_id, "--any", "--failed")
+    assert len(acting) == len(FAILING)
+    assert sum(acting) < 60_000 / CROWD * len(FAILING), "so that 50 failures cost less than 60 KB"
+    call(reading, "wait", session_id, "--timeout", "60")
+    told = call(reading, "wait", session_id, "--any", "--failed")
     failed = [line.split()[1] for line in told.splitlines() if line.endswith(" failed: exit code 4")]
     assert sorted(int(name[1:]) for name in failed) == list(FAILING)
-    answers = reading("results", session_id, *failed, "--tail", "5")
+    answers = call(reading, "results", session_id, *failed, "--tail", "5")
     assert answers.count("\n36\n37\n38\n39\n40\n") == len(FAILING)
-    assert (reading.calls + 2, reading.size < 4096) == (5, True), "with the start and one more slice of waiting"
-    assert json.loads(acting("wait", session_id, "--any", "--since", str(record["cursor"]), "--json"))["left"] == 0
+    assert (len(reading) + 2, sum(reading) < 4096) == (5, True), "with the start and one more slice of waiting"
+    assert sessionrun.load("wait", session_id, "--any", "--since", str(record["cursor"]))["left"] == 0
 
 
 def test_an_error_of_one_of_several_is_told_with_it(capsys: pytest.CaptureFixture[str]) -> None:

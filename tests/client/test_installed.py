@@ -25,9 +25,8 @@ from stages import make_program
 from test_documents import part
 
 from sessionrun.agents import table
-from sessionrun.agents.installed import Examined
+from sessionrun.agents.installed import Examined, Use, find_known, find_sign_in, find_unready, is_known_version
 from sessionrun.agents.installed import examine as examine_agents
-from sessionrun.agents.installed import Use, find_known, find_sign_in, find_unready, is_known_version
 from sessionrun.agents.programs import CALLERS, PROGRAMS, find_file
 from sessionrun.model.spec import AgentSpec
 

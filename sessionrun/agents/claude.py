@@ -1,4 +1,4 @@
-"""Claude Code: how to start it and how to read its ``stream-json`` output (2.1).
+"""Claude Code and Qwen Code: how to start them and how to read their ``stream-json`` output (2.1, 0.24).
 
 Facts that are easy to get wrong: an API error ends in ``"subtype": "success"`` with ``is_error`` true; a refused
 tool ends in exit code 0, and only ``permission_denials`` tells; a prompt like ``/help`` is taken for a command
@@ -12,16 +12,20 @@ first ``result`` is not the end: while a job runs in the background it waits, an
 begins with ``init`` and ends with a ``result`` of its own, where ``origin`` names the job's run unless the job
 is a monitor.  Of a job that is stopped in the middle of a turn the model hears with its next request; of one
 that claude stops at the end of the last turn it never hears.  A wake-up shows only in the call that asks for it,
-and the turn that it begins starts with ``init``.  qwen names a shell in the answer to the call, and says nothing
-of its end: only its own files do (`qwen.list_ended`).
+and the turn that it begins starts with ``init``.
 
-qwen prints the same kind of stream and uses this reader.
+qwen prints the same kind of stream.  It names a shell in the answer to the call, and says nothing of its end: only
+its own files do (`list_ended`).  Its process is a wrapper: the worker needs up to ten seconds to end after TERM.
+A conversation of qwen's goes on only in the directory that it began in, and then its tokens are those of all its
+runs so far (`table.COUNTS_ALL`).
 """
 
 from __future__ import annotations
 
+import glob
+import os
 import re
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from typing import Any, Final
 
@@ -29,6 +33,7 @@ from sessionrun.agents.markers import is_no_answer
 from sessionrun.agents.reading import (
     MAX_NAME,
     AgentResult,
+    Logged,
     Problem,
     Step,
     class_of_failure,
@@ -41,7 +46,9 @@ from sessionrun.agents.reading import (
     list_at,
     model_at,
     one_line,
+    parse_event,
     parse_time,
+    read_log,
     sum_counts,
     text_at,
     tool_line,
@@ -182,6 +189,15 @@ AGENT: Final = AgentSpec(
     continue_args=("--resume={conversation}",),
     budget_args=("--max-budget-usd={budget}",),
     output="claude",
+)
+QWEN: Final = AgentSpec(
+    name="qwen",
+    argv=("qwen", "--output-format", "stream-json", "{model_args}", "{approve_args}"),
+    model_args=("--model={model}",),
+    approve_args=("--yolo",),
+    continue_args=("--resume={conversation}",),
+    output="qwen",
+    stop_grace_s=10.0,
 )
 
 
@@ -334,3 +350,40 @@ def _usage_of(result: dict[str, Any]) -> Usage | None:
         cost_usd=cost_at(result, "total_cost_usd"),
         cached_input_tokens=count_at(usage, "cache_read_input_tokens"),
     )
+
+
+# --- what qwen's own files say ---
+
+
+def find_qwen_error(
+    folder: str | None, environ: Mapping[str, str], cwd: str, conversation: str | None
+) -> Logged | None:
+    """The failure of the last request, as its record of the conversation has it: it prints nothing of it."""
+    last: dict[str, Any] = {}
+    for path in _find_files(folder, environ, "projects/*/chats/{}.jsonl", conversation):
+        for line in read_log(path):
+            last = parse_event(line) or last
+    error = dig(last, "systemPayload", "uiEvent")
+    message = text_at(error, "error_message")
+    if text_at(error, "event.name") != "qwen-code.api_error" or message is None:
+        return None
+    reason_class = class_of_failure(message, count_at(error, "status_code"))
+    return Logged(parse_time(text_at(last, "timestamp")), Problem(reason_class, message))
+
+
+def list_ended(folder: str | None, environ: Mapping[str, str], conversation: str | None) -> frozenset[str]:
+    """The shells in the background that came to their own end: its stream does not say so, its own files do."""
+    ended = set()
+    for path in _find_files(folder, environ, "tmp/*/background-shells/{}/*.status", conversation):
+        status = parse_event(b"".join(read_log(path))) or {}
+        if status.get("status") in ("completed", "failed"):
+            ended.add(text_at(status, "id") or "")
+    return frozenset(ended)
+
+
+def _find_files(
+    folder: str | None, environ: Mapping[str, str], pattern: str, conversation: str | None
+) -> list[str]:
+    home = environ.get("QWEN_HOME") or os.path.join(environ.get("HOME", ""), ".qwen")
+    base = glob.escape(folder or environ.get("QWEN_RUNTIME_DIR") or home)
+    return glob.glob(f"{base}/{pattern.format(glob.escape(conversation or '-'))}")

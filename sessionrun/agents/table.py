@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from sessionrun.agents import aider, claude, codex, gemini, opencode, qwen
+from sessionrun.agents import aider, claude, codex, gemini, opencode
 from sessionrun.agents.markers import find_in_errors
 from sessionrun.agents.programs import PROGRAMS
 from sessionrun.agents.reading import (
@@ -44,7 +44,7 @@ from sessionrun.store.files import open_regular, read_end
 BUILTIN: Final[Mapping[str, AgentSpec]] = {
     "claude": claude.AGENT,
     "codex": codex.AGENT,
-    "qwen": qwen.AGENT,
+    "qwen": claude.QWEN,
     "gemini": gemini.AGENT,
     "opencode": opencode.AGENT,
     "aider": aider.AGENT,
@@ -83,7 +83,7 @@ _FindError = Callable[[str | None, Mapping[str, str], str, str | None], Logged |
 
 _OWN_LOGS: Final[Mapping[OutputFormat, _FindError]] = {
     "opencode": opencode.find_last_error,
-    "qwen": qwen.find_last_error,
+    "qwen": claude.find_qwen_error,
 }
 """Agents that print nothing of a request that fails and is tried again: what their own logs say of it."""
 
@@ -252,7 +252,7 @@ def list_ended(
     agent: AgentSpec, conversation: str | None, environ: Mapping[str, str], folder: str | None
 ) -> Set[str]:
     """The background jobs that came to their end though the stream does not say so; arguments as below."""
-    return qwen.list_ended(folder, environ, conversation) if agent.output == "qwen" else frozenset()
+    return claude.list_ended(folder, environ, conversation) if agent.output == "qwen" else frozenset()
 
 
 def find_silent_limit(

@@ -178,11 +178,15 @@ class Each(NamedTuple):
     number: int
     id: str
 
-    def fill(self, text: str) -> str:
-        """Put the item into the places of a text."""
+    def fill(self, value: Any) -> Any:
+        """Put the item into the places of a text, or of those of a list."""
+        if isinstance(value, list):
+            return [self.fill(part) for part in value]
+        if not isinstance(value, str):
+            return value
         names = {"": self.text, ".": os.path.splitext(self.text)[0], "/": os.path.basename(self.text)}
         known = {**names, "n": str(self.number)}
-        return _PLACES.sub(lambda place: f"{{{place[1]}}}" if place[2] is None else known[place[2]], text)
+        return _PLACES.sub(lambda place: f"{{{place[1]}}}" if place[2] is None else known[place[2]], value)
 
 
 def make_source(given: Given, options: Mapping[str, Any]) -> Source:
@@ -260,27 +264,16 @@ def _repeat(tasks: Sequence[Any], items: Sequence[Each], whose: str) -> Iterator
     records = [{"prompt": task} if isinstance(task, str) else task for task in tasks]
     if not all(isinstance(record, dict) for record in records):
         raise InputError(f"{whose}: --each needs prompts that are texts or objects")
-    if not any(_PLACES.search(text) for record in records for text in _texts_of(record)):
+    nothing = Each("", 0, "")
+    if all(nothing.fill(record.get(key)) == record.get(key) for record in records for key in _TEXTS):
         raise InputError(f"{whose}: --each has no effect: write {{}} (or {{.}}, {{/}}, {{n}}) where the item goes")
     named = {own for record in records if isinstance(own := _name(record.get("id")), str)}
     for one in items:
         for place, record in enumerate(records, 1):
-            made = {key: _fill(value, one) if key in _TEXTS else value for key, value in record.items()}
+            made = {key: one.fill(value) if key in _TEXTS else value for key, value in record.items()}
             own = _name(record.get("id")) or (str(place) if len(records) > 1 else "")
             made["id"] = "-".join(filter(None, (one.id, own))) if isinstance(own, str) else own
             yield made | {key: _rename(record[key], named, one) for key in _NEEDS if key in record}
-
-
-def _texts_of(record: Mapping[str, Any]) -> Iterator[str]:
-    for key in _TEXTS:
-        value = record.get(key)
-        yield from (text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str))
-
-
-def _fill(value: Any, one: Each) -> Any:
-    if isinstance(value, list):
-        return [_fill(part, one) for part in value]
-    return one.fill(value) if isinstance(value, str) else value
 
 
 def _rename(needs: Any, named: set[str], one: Each) -> Any:

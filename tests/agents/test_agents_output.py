@@ -335,7 +335,7 @@ def test_what_is_no_event_is_shown_as_it_is(output: OutputFormat) -> None:
 
 # --- anything at all ---
 
-READERS = ("claude", "codex", "qwen", "gemini", "opencode")
+READERS = ("claude", "codex", "gemini", "opencode")
 WORDS = sorted(
     {
         word

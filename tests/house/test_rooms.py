@@ -144,7 +144,7 @@ NOT_AT_START: dict[tuple[str, ...], tuple[str, ...]] = {
 }
 """What the modules of a program do without at their start: other processes need it, or rare functions."""
 
-AGENTS = ("table", "verdict", "reading", "markers", "claude", "codex", "gemini", "opencode", "aider", "qwen")
+AGENTS = ("table", "verdict", "reading", "markers", "claude", "codex", "gemini", "opencode", "aider")
 
 HANDED = tuple(
     path.stem for path in (ROOT / "input").glob("*.py") if path.stem not in ("__init__", "config", "given")

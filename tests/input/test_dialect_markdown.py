@@ -8,13 +8,11 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Command
-from simulation import make_session
 from stages import make_program
 from test_dialects import ROOT
 
@@ -25,13 +23,9 @@ from sessionrun.input.job_files import Node, derive_edges
 from sessionrun.input.parse import Folder, Source
 from sessionrun.input.plan import Plan
 from sessionrun.input.settings import Options
-from sessionrun.model.errors import SessionrunError
-from sessionrun.model.spec import Export, TaskSpec
+from sessionrun.model.spec import TaskSpec
 from sessionrun.model.validation import find_cycle
-from sessionrun.session.exports import JobStatus, Shown
 from sessionrun.session.prompt import BriefProblem
-from sessionrun.store.locks import hold_lock
-from sessionrun.store.session import SessionDir
 
 EXAMPLE = ROOT / "examples" / "markdown"
 
@@ -354,35 +348,6 @@ def test_a_job_that_runs_is_not_begun_by_another_session(project: Project) -> No
     assert len(list((project.run.cwd / "results").glob("session-*"))) == 1
     project.run("cancel", session_id)
     assert project.statuses() == {"a": "created"}
-
-
-def test_the_status_file_is_the_project_s(tmp_path: Path) -> None:
-    jobs, session = tmp_path / "jobs", tmp_path / "session-x"
-    jobs.mkdir()
-    for name in ("a.md", "b.md"):
-        (jobs / name).touch()
-    path, real = jobs / "_jobstatus.json", tmp_path / "real.json"
-    other = {"id": "b", "status": "pass", "created_at": "then", "more": 1}
-    real.write_text(json.dumps([other, {"id": "gone", "status": "fail"}]))
-    real.chmod(0o640)
-    path.symlink_to(real)
-    view = Export("job-status", {"path": str(path), "jobs": {"a": ["a"]}})
-    task = {"id": "a", "outcome": None, "status": "pending", "phase": None, "reason": None}
-    ended = {**task, "outcome": "succeeded", "status": "completed"}
-    shown = Shown(SessionDir(session), make_session([]), {"session_id": "x", "tasks": [task]})
-    JobStatus(view).write(shown, 1)
-    begun, *others = json.loads(real.read_text())
-    assert (begun["status"], others) == ("pending_work", [other])
-    later = replace(shown, session=SessionDir(tmp_path / "session-y"), status={**shown.status, "tasks": [ended]})
-    JobStatus(view).write(later, 1)
-    assert json.loads(real.read_text())[0]["session"] == "x", "the entry of another session was changed"
-    JobStatus(view).claim(later)
-    assert [entry["status"] for entry in json.loads(real.read_text())] == ["pass", "pass"]
-    JobStatus(view).write(shown, 1)
-    assert json.loads(real.read_text())[0]["session"] == "y", "the session that was launched last has the entry"
-    assert real.stat().st_mode & 0o777 == 0o640
-    with hold_lock(tmp_path / ".real.json.lock"), pytest.raises(SessionrunError, match="was held for 0 s"):
-        JobStatus(view).write(shown, 0)
 
 
 @pytest.mark.slow

@@ -131,8 +131,8 @@ def plan(*tasks: dict[str, Any], **said: Any) -> Any:
     return planned.spec
 
 
-SCRIPT = {"agent": "shell"}
-AI = {"agent": "ai"}
+SCRIPT: dict[str, Any] = {"agent": "shell"}
+AI: dict[str, Any] = {"agent": "ai"}
 COUNTS: list[dict[str, Any]] = [
     {"model": "m"},
     {"fallback": ["ai"]},
@@ -148,22 +148,19 @@ COUNTS: list[dict[str, Any]] = [
 """Options that tests/data/refusals.json shows to have no effect where no task takes them."""
 
 
-@pytest.mark.parametrize("said", COUNTS, ids=str)
-def test_one_task_for_which_it_counts_is_enough(place: Path, said: dict[str, Any]) -> None:
-    tasks: list[dict[str, Any]] = [
-        SCRIPT,
-        AI,
-        {**AI, "model": "n", "timeout": 3, "idle_timeout": 3, "fallback": "mute", "budget_usd": 1},
-    ]
+OTHER = {**AI, "model": "n", "timeout": 3, "idle_timeout": 3, "fallback": "mute", "budget_usd": 1}
+ANYHOW = [{"approve": True}, {"timeout_s": 0.0}, {"stop_on_fail": True}, {"agent": "ai"}]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "said"), [*(([SCRIPT, AI, OTHER], said) for said in COUNTS), *(([SCRIPT], said) for said in ANYHOW)]
+)
+def test_one_task_for_which_it_counts_is_enough(place: Path, tasks: list[Any], said: dict[str, Any]) -> None:
+    """And what holds anyhow may be said."""
     assert plan(*tasks, **said).tasks
 
 
-@pytest.mark.parametrize("said", [{"approve": True}, {"timeout_s": 0.0}, {"stop_on_fail": True}, {"agent": "ai"}])
-def test_what_holds_anyhow_may_be_said(place: Path, said: dict[str, Any]) -> None:
-    assert plan(SCRIPT, **said).tasks
-
-
-ELSEWHERE = {
+UNCHECKED = {
     "planning refuses it without worktrees": ("base", "worktree_dir", "keep", "land"),
     "planning refuses it without landing": ("land_into", "gates", "mends"),
     "planning refuses it without a results file": ("rerun",),
@@ -171,9 +168,6 @@ ELSEWHERE = {
     "planning refuses it in another format": tuple(row.name for row in SETTINGS if row.format),
     "refused without a prompt on the command line": ("title",),
     "refused for each task without a worktree, or a check": ("expect_change", "prove", "sandbox"),
-}
-
-ALWAYS = {
     "holds for any session": ("max_parallel", "held", "starts_at", "notify", "cluster", "sync", "dry_run"),
     "holds for any session, also of one task": ("stop_on_fail", "max_failures", "max_load", "min_free_memory"),
     "a task may be added, or tried again": ("stagger_s",),
@@ -186,11 +180,11 @@ ALWAYS = {
     "names the session to which any input is added, or where it is kept": ("into", "results_dir"),
     "only prints": ("help_all",),
 }
-"""Options that are never refused, by the reason why."""
+"""Options that are refused elsewhere, or never, by the reason why."""
 
 
 def test_every_option_of_run_is_decided() -> None:
     named = {param.name for param in run.command.params if isinstance(param, click.Option)}
     checked = {row.name for row in SETTINGS if row.idle is not None}
-    decided = [*checked, *chain(*ELSEWHERE.values(), *ALWAYS.values())]
+    decided = [*checked, *chain(*UNCHECKED.values())]
     assert sorted(decided) == sorted(map(str, named))

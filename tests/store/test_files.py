@@ -41,6 +41,7 @@ from sessionrun.session.main import _load
 from sessionrun.store import records, seal
 from sessionrun.store.files import NotRegular, replace_file
 from sessionrun.store.jobfiles import ANSWER, CLAIM, REQUEST, load_answer, load_request, read_tail
+from sessionrun.store.locks import hold_lock
 from sessionrun.store.logs import read_log
 from sessionrun.store.outside import hold_file, open_folder
 from sessionrun.store.session import SessionDir
@@ -429,6 +430,33 @@ def test_a_status_file_or_its_lock_that_is_planted(
         JobStatus(export).claim(show(path.parent))
     assert victim.read_text() == PRECIOUS
     assert path.lstat() == before
+
+
+def test_the_status_file_is_the_project_s(tmp_path: Path) -> None:
+    folder, session = tmp_path / "jobs", tmp_path / "session-x"
+    folder.mkdir()
+    for name in ("a.md", "b.md"):
+        (folder / name).touch()
+    path, real = folder / "_jobstatus.json", tmp_path / "real.json"
+    other = {"id": "b", "status": "pass", "created_at": "then", "more": 1}
+    real.write_text(json.dumps([other, {"id": "gone", "status": "fail"}]))
+    real.chmod(0o640)
+    path.symlink_to(real)
+    view, shown = Export("job-status", {"path": str(path), "jobs": {"a": ["a"]}}), show(session)
+    JobStatus(view).write(shown, 1)
+    begun, *others = json.loads(real.read_text())
+    assert (begun["status"], others) == ("pending_work", [other])
+    ended = {**TASK, "outcome": "succeeded", "status": "completed"}
+    later = replace(show(tmp_path / "session-y"), status={**shown.status, "tasks": [ended]})
+    JobStatus(view).write(later, 1)
+    assert json.loads(real.read_text())[0]["session"] == "x", "the entry of another session was changed"
+    JobStatus(view).claim(later)
+    assert [entry["status"] for entry in json.loads(real.read_text())] == ["pass", "pass"]
+    JobStatus(view).write(shown, 1)
+    assert json.loads(real.read_text())[0]["session"] == "y", "the session that was launched last has the entry"
+    assert real.stat().st_mode & 0o777 == 0o640
+    with hold_lock(tmp_path / ".real.json.lock"), pytest.raises(SessionrunError, match="was held for 0 s"):
+        JobStatus(view).write(shown, 0)
 
 
 def test_a_lock_that_is_replaced_while_it_is_held_shuts_out_all_the_same(tmp_path: Path) -> None:

@@ -37,6 +37,13 @@ MARKER = f"{uuid.uuid4()}/a/1/1/work/1"
 
 
 @pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "600"]) as process:
+        yield process
+        process.kill()
+
+
+@pytest.fixture
 def leader() -> Iterator[Identity]:
     """A process of ours that leads a session of its own and has a child."""
     process = subprocess.Popen(
@@ -83,18 +90,16 @@ def test_a_script_that_ends_its_group_ends_as_it_says(tmp_path: Path, script: st
 
 
 @pytest.mark.parametrize("clear", ["", "env -i"])
-def test_a_daemon_of_a_script_ends_with_the_script(tmp_path: Path, clear: str) -> None:
+def test_a_daemon_of_a_script_ends_with_the_script(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes], clear: str
+) -> None:
     """It has left the script's session and lost its parent; what runs beside the script is not its."""
     daemon = "sh -c 'echo $$ >pid; exec sleep 600' </dev/null >/dev/null 2>&1"
     script = f"({clear} setsid {daemon} &); until [ -s pid ]; do :; done; exit 3"
-    with subprocess.Popen(["sleep", "600"]) as other, open(os.devnull, "wb") as output:
-        try:
-            ended = Shell(tmp_path, os.environ).run(script, output, None)
-            assert ended.code == 3
-            assert identify(int((tmp_path / "pid").read_text())) is None
-            assert other.poll() is None
-        finally:
-            other.kill()
+    with open(os.devnull, "wb") as output:
+        assert Shell(tmp_path, os.environ).run(script, output, None).code == 3
+    assert identify(int((tmp_path / "pid").read_text())) is None
+    assert sleeper.poll() is None
 
 
 # --- programs of ours that are broken off ---
@@ -203,17 +208,15 @@ def test_a_stopped_supervisor_is_shown_by_all_readers_until_it_goes_on(
 
 
 @pytest.mark.parametrize("key", ["started", "boot_id", "pid_ns", "pid"])
-def test_a_pid_alone_is_not_believed(key: str) -> None:
-    with subprocess.Popen(["sleep", "60"]) as child:
-        os.kill(child.pid, signal.SIGSTOP)
-        eventually(lambda: psutil.Process(child.pid).status() == psutil.STATUS_STOPPED)
-        one: dict[str, Any] = {"pid": child.pid, "started": processes.start_time(child.pid)}
-        here = {"boot_id": processes.boot_id(), "pid_ns": processes.pid_namespace()}
-        assert find_stopped({**here, "keeper": one}) == ["keeper"]
-        assert find_stopped({**here, "supervisor": one, "keeper": one}) == ["keeper", "supervisor"]
-        forged = {**one, key: 1} if key in one else one
-        assert find_stopped({**here, **({} if key in one else {key: "1"}), "keeper": forged}) == []
-        child.kill()
+def test_a_pid_alone_is_not_believed(sleeper: subprocess.Popen[bytes], key: str) -> None:
+    os.kill(sleeper.pid, signal.SIGSTOP)
+    eventually(lambda: psutil.Process(sleeper.pid).status() == psutil.STATUS_STOPPED)
+    one: dict[str, Any] = {"pid": sleeper.pid, "started": processes.start_time(sleeper.pid)}
+    here = {"boot_id": processes.boot_id(), "pid_ns": processes.pid_namespace()}
+    assert find_stopped({**here, "keeper": one}) == ["keeper"]
+    assert find_stopped({**here, "supervisor": one, "keeper": one}) == ["keeper", "supervisor"]
+    forged = {**one, key: 1} if key in one else one
+    assert find_stopped({**here, **({} if key in one else {key: "1"}), "keeper": forged}) == []
 
 
 def test_a_chain_without_a_supervisor_is_recovering(sessionrun: Command, running: str) -> None:

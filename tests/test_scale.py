@@ -1,6 +1,6 @@
 """A session of very many tasks on very many nodes, on a virtual clock.
 
-Supervisor, engine, journal, executor, head, permits, links and leases are the real ones; only processes, network and
+Supervisor, engine, journal, executor, head, permits, links and leases are the real ones.  Processes, network and
 time are simulated.
 """
 

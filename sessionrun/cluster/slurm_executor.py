@@ -74,13 +74,10 @@ class SlurmExecutor:
         if key.phase in HEAD_PHASES:
             return JobClaimed(key)
         if self._in_batch >= slurm_jobs.LARGEST_ARRAY:
-            self._next_batch()
+            self._number, self._in_batch = self._number + 1, 0
         self._in_batch += 1
         batch = self._claimed[key] = f"{self._gen}-{self._number}"
         return JobClaimed(key, SLURM, batch)
-
-    def _next_batch(self) -> None:
-        self._number, self._in_batch = self._number + 1, 0
 
     def settle(self) -> None:
         """See `Executor.settle`: the records stay where they are."""
@@ -96,7 +93,7 @@ class SlurmExecutor:
             self._worker.ask(partial(self._desk.submit, batch, of_batch))
         self._claimed.clear()  # the others could not be built
         if batches:
-            self._next_batch()
+            self._number, self._in_batch = self._number + 1, 0
         return self._local.start(here) if here else []
 
     def stop(self, key: JobKey, *, now: bool = False) -> None:
@@ -172,8 +169,8 @@ class Desk:
         self._session = session
         self._options = options
         self._environ = dict(environ)
-        self._programs_environ = slurm_jobs.make_environment(environ)
-        self._run_program = run
+        of_programs = slurm_jobs.make_environment(environ)
+        self._run: Callable[[Sequence[str], float], str] = lambda words, limit_s: run(words, of_programs, limit_s)
         self._log = log
         self._poll_s = poll_s
         self._clock = clock
@@ -382,9 +379,6 @@ class Desk:
 
     def _batch_path(self, batch: str) -> Any:
         return self._session.path / "slurm" / f"batch-{batch}.json"
-
-    def _run(self, words: Sequence[str], limit_s: float) -> str:
-        return self._run_program(words, self._programs_environ, limit_s)
 
     def _complain(self, complaint: str | None) -> None:
         if complaint is not None and complaint != self._complaint:

@@ -15,17 +15,17 @@ from conftest import slow, slow_seed
 
 from sessionrun.cluster.dask_executor import ALL, Arrivals, choose_node
 from sessionrun.cluster.ends import CALL_SLACK_S, Head, Link, Opened, Timers, name_epoch, parse_timers
-from sessionrun.cluster.messages import (
-    AWAY_S,
+from sessionrun.cluster.messages import AWAY_S, QUIET_S, Message
+from sessionrun.cluster.permits import (
+    CLOSED_S,
     LEASE_OVER,
+    LONGEST_S,
     NEVER_DELIVERED,
     NEVER_SUBMITTED,
     NOT_THERE,
-    QUIET_S,
     STOPPED,
-    Message,
+    Permits,
 )
-from sessionrun.cluster.permits import CLOSED_S, LONGEST_S, Permits
 from sessionrun.keeper.lease import Lease, LeaseFile
 from sessionrun.model.asked import Sandbox
 from sessionrun.store.session import SessionDir

@@ -37,8 +37,8 @@ from sessionrun.cluster.dask_executor import DaskExecutor
 from sessionrun.cluster.ends import Head
 from sessionrun.cluster.findings import check_clusters, check_replicas, iterate_replicas, remove_replica
 from sessionrun.cluster.homecoming import take_rescue
-from sessionrun.cluster.messages import LEASE_OVER
 from sessionrun.cluster.orders import Replicas, place_request
+from sessionrun.cluster.permits import LEASE_OVER
 from sessionrun.cluster.replica import (
     PACK,
     WORK,

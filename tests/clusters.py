@@ -21,7 +21,7 @@ from typing import Any, cast
 import psutil
 import pytest
 from conftest import Command, eventually
-from stages import begin_repository, git
+from stages import make_repository_of
 
 from sessionrun.cluster.address import find_certs_dir, make_certs
 from sessionrun.cluster.dask_scheduler import WaitingRoom
@@ -365,11 +365,7 @@ def find_own_address() -> str:
 
 def make_repository(path: Path) -> Path:
     """A repository with a commit on main."""
-    path.mkdir(parents=True, exist_ok=True)
-    begin_repository(path)
-    (path / "f").write_text("base\n")
-    git(path, "add", "f")
-    git(path, "commit", "-q", "-m", "base")
+    make_repository_of(path, {"f": "base\n"})
     return path
 
 

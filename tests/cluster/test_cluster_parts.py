@@ -222,11 +222,9 @@ def test_work_is_proved_where_it_was_done(site: Site, sessionrun: Command) -> No
     assert good["branch"] == "main-task-good-2" and good["landing"]["status"] == "landed"
     for task in (good, weak, again):
         assert git(sessionrun.cwd, "rev-parse", task["branch"]) == task["commit"]
+    names = ("again", "good", "good-2", "weak")
     assert git(sessionrun.cwd, "branch", "--list", "main-task-*").split() == [
-        "main-task-again",
-        "main-task-good",
-        "main-task-good-2",
-        "main-task-weak",
+        f"main-task-{name}" for name in names
     ]
     assert not list(sessionrun.directory(session_id).glob("jobs/*/*-prove/objects"))
 

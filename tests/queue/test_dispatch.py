@@ -346,14 +346,7 @@ def test_what_can_be_done_is_done_and_lands(project: Dispatcher) -> None:
     project.add("echo I could not")
     done = project("dispatch", "--agent", "worker", "--retries", "1", "--once", "--sync", "--workers", "2")
     assert done.returncode == 1, done.stderr
-    assert project.stand() == {
-        "task-1": "closed",
-        "task-2": "open",
-        "task-3": "closed",
-        "task-4": "open",
-        "task-5": "closed",
-        "task-6": "open",
-    }
+    assert [*project.stand().values()] == ["closed", "open", "closed", "open", "closed", "open"]
     (session_id,) = [path.name.removeprefix("session-") for path in project.results.glob("session-*")]
     tasks = project.tasks()
     why = f"not done by session {session_id[:8]}, task task-2: exit_code: exit code 7"

@@ -21,8 +21,7 @@ import psutil
 from browser import Browser, find_browser
 from faults.place import wait_until
 from recorded import Recorded
-from simulated import Fate, SimulatedExecutor
-from simulation import Drive, make_session
+from simulation import Drive, Fate, SimulatedExecutor, make_session
 
 from sessionrun.model.spec import SLOT, Check, Job, SessionSpec, TaskSpec, Workspace
 

@@ -140,6 +140,9 @@ class World:
             self.now = max(self.now, until)
 
 
+Party = tuple[Literal["node", "session"], str]
+
+
 class Scheduler:
     """The scheduler's process: permits and the calls that wait; how often it looks at its clock."""
 
@@ -156,12 +159,11 @@ class Scheduler:
         """Die, and start again with empty memory."""
         self.permits: Permits | None
         self.permits = Permits(f"e{next(self._epochs)}", self.world.now, self.timers)
-        self._ticks: dict[str, tuple[int, Callable[[Message], None]]] = {}
-        self._calls: dict[str, Callable[[Message], None]] = {}
+        self._waiting: dict[Party, Callable[[Message], None]] = {}
         self._look_at_clock(self.permits)
 
     def die(self, seconds: float) -> None:
-        self.permits, self._ticks, self._calls = None, {}, {}
+        self.permits, self._waiting = None, {}
         self.world.after(seconds, self.restart)
 
     def stop(self, seconds: float) -> None:
@@ -180,53 +182,55 @@ class Scheduler:
             action()
 
     def tick(self, tick: Message, answer: Callable[[Message], None]) -> None:
-        if self.stopped:
-            self._late.append(lambda: self.tick(tick, answer))
-            return
-        permits = self.permits
-        if permits is None:
-            return
-        node = tick["node"]
-        if not permits.take_tick(self.world.now, tick):
-            return
-        if node in self._ticks:
-            self._ticks.pop(node)[1](OUTDATED)
-        self._ticks[node] = tick["seq"], answer
-        self._look(permits)
-        if node in self._ticks and (not tick["wait"] or permits.node_has_news(node)):
-            self._answer(permits, node)
-        self.world.after(tick["wait"], lambda: self._overdue(permits, node, tick["seq"]))
+        permits = self._begin(lambda: self.tick(tick, answer))
+        if permits is not None and permits.take_tick(self.world.now, tick):
+            self._wait(permits, ("node", tick["node"]), tick["wait"], answer, OUTDATED)
 
     def call(self, call: Message, reply: Callable[[Message], None]) -> None:
-        if self.stopped:
-            self._late.append(lambda: self.call(call, reply))
-            return
-        permits = self.permits
+        permits = self._begin(lambda: self.call(call, reply))
         if permits is None:
             return
-        name = call["session"]
         state = permits.take_call(self.world.now, call)
-        if state != "ok":
+        if state == "ok":
+            self._wait(permits, ("session", call["session"]), call["wait"], reply, permits.reply_nothing())
+        else:
             reply(permits.reply_nothing(state))
-            return
-        if name in self._calls:
-            self._calls.pop(name)(permits.reply_nothing())
-        self._calls[name] = reply
+
+    def _begin(self, again: Callable[[], None]) -> Permits | None:
+        """The permits, if this process runs; what comes while it is stopped it takes up when it goes on."""
+        if not self.stopped:
+            return self.permits
+        self._late.append(again)
+        return None
+
+    def _wait(
+        self, permits: Permits, party: Party, wait_s: float, answer: Callable[[Message], None], outdated: Message
+    ) -> None:
+        """Answer with news, or when the time is up; an earlier call of the same party gets what is `outdated`."""
+        if party in self._waiting:
+            self._waiting.pop(party)(outdated)
+        self._waiting[party] = answer
         self._look(permits)
-        if name in self._calls and (not call["wait"] or permits.session_has_news(name)):
-            self._calls.pop(name)(permits.reply(self.world.now, name))
-        self.world.after(call["wait"], lambda: self._overdue_call(permits, name, reply))
+        if party in self._waiting and (not wait_s or self._has_news(permits, party)):
+            self._answer(permits, party)
+
+        def overdue() -> None:
+            if permits is self.permits and not self.stopped and self._waiting.get(party) is answer:
+                self._answer(permits, party)
+
+        self.world.after(wait_s, overdue)
+
+    def _has_news(self, permits: Permits, party: Party) -> bool:
+        kind, name = party
+        return permits.node_has_news(name) if kind == "node" else permits.session_has_news(name)
 
     def _look(self, permits: Permits) -> None:
-        if permits is not self.permits:
-            return
         nodes, sessions = permits.take_touched()
-        for node in [node for node in self._ticks if node in nodes and permits.node_has_news(node)]:
-            self._answer(permits, node)
-            if permits is not self.permits:  # it died before the answer left
-                return
-        for name in [name for name in self._calls if name in sessions and permits.session_has_news(name)]:
-            self._calls.pop(name)(permits.reply(self.world.now, name))
+        touched = {"node": nodes, "session": sessions}
+        for party in [party for party in self._waiting if party[1] in touched[party[0]]]:
+            # it may have died before an answer left
+            if permits is self.permits and self._has_news(permits, party):
+                self._answer(permits, party)
 
     def _look_at_clock(self, permits: Permits) -> None:
         if permits is self.permits and not self.stopped:
@@ -235,21 +239,13 @@ class Scheduler:
         if permits is self.permits:
             self.world.after(self._clock_s, lambda: self._look_at_clock(permits))
 
-    def _answer(self, permits: Permits, node: str) -> None:
-        _, send = self._ticks.pop(node)
-        answer = permits.answer_node(self.world.now, node)
-        if answer["orders"] and self.world.dies():
+    def _answer(self, permits: Permits, party: Party) -> None:
+        answer, (kind, name) = self._waiting.pop(party), party
+        told = permits.answer_node(self.world.now, name) if kind == "node" else permits.reply(self.world.now, name)
+        if told.get("orders") and self.world.dies():
             self.die(DEATH_S)
-            return
-        send(answer)
-
-    def _overdue(self, permits: Permits, node: str, seq: int) -> None:
-        if permits is self.permits and not self.stopped and self._ticks.get(node, (None,))[0] == seq:
-            self._answer(permits, node)
-
-    def _overdue_call(self, permits: Permits, name: str, reply: Callable[[Message], None]) -> None:
-        if permits is self.permits and not self.stopped and self._calls.get(name) is reply:
-            self._calls.pop(name)(permits.reply(self.world.now, name))
+        else:
+            answer(told)
 
 
 @dataclass

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from stages import begin_repository, commit_all, git, make_program
+from stages import git, make_program, make_repository_of
 
 WHOLE: Final[Mapping[str, int]] = {
     "commit": 20,
@@ -29,8 +29,6 @@ WHOLE: Final[Mapping[str, int]] = {
     "break": 6,
 }
 """How many tasks of each kind; 60 in all."""
-
-SAMPLE: Final[Mapping[str, int]] = {**dict.fromkeys(WHOLE, 0), "leave": 1, "once": 1, "left": 1, "right": 1}
 
 BAD: Final = ("crash", "break")
 """Kinds whose work must never come to the branch; all others must, once."""
@@ -89,25 +87,20 @@ class Storm:
 
     top: Path
     place: Path
-    shares: Mapping[str, int]
     titles: list[str] = field(default_factory=list)
 
     @classmethod
-    def begin(cls, top: Path, shares: Mapping[str, int]) -> Storm:
+    def begin(cls, top: Path) -> Storm:
         """Make the repository, the agent `storm` and the queue."""
-        storm = cls(top, top.parent / "storm", shares)
-        storm.place.mkdir()
-        top.mkdir(exist_ok=True)
-        begin_repository(top)
-        (top / "gate.sh").write_text(GATE)
-        (top / "shared").mkdir()
-        for number in range(shares["left"]):
-            (top / "shared" / str(number)).write_text("base\n")
+        storm = cls(top, top.parent / "storm")
         agent = make_program(storm.place / "agent.sh", AGENT.format(place=storm.place))
-        (top / ".gitignore").write_text("/results/\n/task_queue.json*\n/sessionrun.toml\n")
-        (top / "sessionrun.toml").write_text(f'[agents.storm]\nargv = ["{agent}"]\n')
-        commit_all(top)
-        storm.titles = [f"storm {kind} {number}" for kind, count in shares.items() for number in range(count)]
+        files = {
+            "gate.sh": GATE,
+            ".gitignore": "/results/\n/task_queue.json*\n/sessionrun.toml\n",
+            "sessionrun.toml": f'[agents.storm]\nargv = ["{agent}"]\n',
+        }
+        make_repository_of(top, {**files, **{f"shared/{pair}": "base\n" for pair in range(WHOLE["left"])}})
+        storm.titles = [f"storm {kind} {number}" for kind, count in WHOLE.items() for number in range(count)]
         tasks = [
             {"id": f"task-{number}", "title": title, "status": "pending", "description": ""}
             for number, title in enumerate(_mix(storm.titles), 1)
@@ -147,10 +140,10 @@ class Storm:
             _, kind, number = title.split()
             expected.add(f"shared/{number}" if kind in ("left", "right") else f"work/{kind}-{number}")
         assert set(self.git("ls-tree", "-r", "--name-only", "main").splitlines()) == expected
-        for pair in range(self.shares["left"]):
+        for pair in range(WHOLE["left"]):
             lines = sorted(self.git("show", f"main:shared/{pair}").splitlines())
             assert lines == [f"left {pair}", f"right {pair}"], pair
-        for pair in range(self.shares["one"]):
+        for pair in range(WHOLE["one"]):
             claims = [self.git("show", f"main:work/{kind}-{pair}") for kind in ("one", "two")]
             assert sorted(claims) == ["claims", "yields"], claims
 

@@ -6,7 +6,7 @@ machine that is started again begins anew.
 What is asserted is what the protocol promises:
 
 - no two jobs of a task run at the same time; a job runs at most once;
-- each end that a session records is the true one; none is recorded twice;
+- each end that a session records is the true one;
 - all bytes of a job's output arrive before its end is recorded;
 - when the faults stop, every task ends, and every node is one again.
 
@@ -69,10 +69,9 @@ class Span:
 
 @dataclass
 class Truth:
-    """What really happened, the spans of each task by its jobs, and what was recorded."""
+    """What really happened: the spans of each task by its jobs, and what was wrong with them."""
 
     spans: dict[str, dict[str, Span]] = field(default_factory=dict)
-    recorded: dict[str, str] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     lost: int = 0
     faults: int = 0
@@ -546,49 +545,32 @@ class SimulatedSession:
             if chunk["at"] <= at:
                 self.written[chunk["job"]] = max(at, chunk["at"] + chunk["content"])
             head.wrote(chunk["job"], chunk["name"], self.written.get(chunk["job"], 0))
-        heard_all = [*((self._take_end, end) for end in (*self.early.values(), *reply["ends"]))]
-        for take, about in (*heard_all, *((self._take_death, dead) for dead in reply["dead"])):
+        for end in (*self.early.values(), *reply["ends"]):
+            job, what = end["job"], "exit" if end["kind"] == "exit" else end["verdict"]
+            if job in self.journal and self.written.get(job, 0) < end["files"].get("out", 0):
+                self.early[job] = end
+            elif gen == self._gen:
+                self._record(job, what, "so says its node")
+        for dead in reply["dead"]:
             if gen == self._gen:
-                take(about)
+                self._record(dead["job"], "lost" if dead["ran"] else "void", dead["reason"])
 
-    def _take_end(self, end: Message) -> None:
-        job, truth = end["job"], self.world.truth
+    def _record(self, job: str, what: str, why: str) -> None:
         if job not in self.journal:
             self.head.drop(job)
             return
-        what = "exit" if end["kind"] == "exit" else end["verdict"]
-        if self.written.get(job, 0) < end["files"].get("out", 0):
-            self.early[job] = end
-            return
+        truth, task = self.world.truth, int(job.split("/")[1])
         span = truth.of_task(job).get(job)
-        if what == "void":
-            if span is not None:
-                truth.violations.append(f"{job} was called void and ran")
-        elif span is None or span.ended is None:
-            truth.violations.append(f"{job} was called ended and runs")
-        self._record(job, what)
-
-    def _take_death(self, dead: Message) -> None:
-        job, truth = dead["job"], self.world.truth
-        if job not in self.journal:
-            self.head.drop(job)
-            return
-        span = truth.of_task(job).get(job)
-        if not dead["ran"] and span is not None:
-            truth.violations.append(f"{job} ran, and was called dead: {dead['reason']}")
+        if what == "void" and span is not None:
+            truth.violations.append(f"{job} ran, and was called void: {why}")
+        if what == "exit" and span is None:
+            truth.violations.append(f"{job} never ran, and was called ended: {why}")
         if span is not None and span.lasts(self.world.now):
-            truth.violations.append(f"{job} was called dead while it runs: {dead['reason']}")
-        self._record(job, "lost" if dead["ran"] else "void")
-
-    def _record(self, job: str, what: str) -> None:
-        if job in self.world.truth.recorded:
-            self.world.truth.violations.append(f"{job} was recorded twice")
-        self.world.truth.recorded[job] = what
-        task = int(job.split("/")[1])
+            truth.violations.append(f"{job} was called {what} while it runs: {why}")
         if what == "exit":
             self.done.add(task)
         else:
-            self.world.truth.lost += what != "void"
+            truth.lost += what != "void"
             self.attempt[task] += 1
         del self.journal[job]
         self.early.pop(job, None)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from calls import each_call, forked, needs_calls, run_watched
-from conftest import Command, eventually
+from conftest import Command
 from stages import git, make_program, make_repository_of
 
 from sessionrun.client.notices import SessionWarning
@@ -194,7 +194,6 @@ def test_two_at_once_take_each_line_once(repository: Path, sessionrun: Command) 
     counts = [len(json.loads(one.communicate(timeout=60)[0])["added"]) for one in both]
     assert sum(counts) == 50
     assert len({task.title for task in tasks()}) == len(tasks()) == 50
-    eventually(lambda: all(one.poll() is not None for one in both))
 
 
 # --- `split` ---

@@ -74,10 +74,13 @@ class SlurmExecutor:
         if key.phase in HEAD_PHASES:
             return JobClaimed(key)
         if self._in_batch >= slurm_jobs.LARGEST_ARRAY:
-            self._number, self._in_batch = self._number + 1, 0
+            self._next_batch()
         self._in_batch += 1
         batch = self._claimed[key] = f"{self._gen}-{self._number}"
         return JobClaimed(key, SLURM, batch)
+
+    def _next_batch(self) -> None:
+        self._number, self._in_batch = self._number + 1, 0
 
     def settle(self) -> None:
         """See `Executor.settle`: the records stay where they are."""
@@ -93,7 +96,7 @@ class SlurmExecutor:
             self._worker.ask(partial(self._desk.submit, batch, of_batch))
         self._claimed.clear()  # the others could not be built
         if batches:
-            self._number, self._in_batch = self._number + 1, 0
+            self._next_batch()
         return self._local.start(here) if here else []
 
     def stop(self, key: JobKey, *, now: bool = False) -> None:

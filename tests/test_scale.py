@@ -139,11 +139,16 @@ def make_spec(place: Path, tasks: int, choose: random.Random) -> SessionSpec:
     )
 
 
-def play(place: Path, nodes: int, tasks: int, seed: int) -> dict[str, float]:
-    """One session; a twentieth of the nodes loses power, another one its cable for two minutes.
+def check(session: SessionDir, truth: Truth, shown: list[dict[str, Any]]) -> None:
+    """No job ran twice, none is lost without being called so, and the journal says the same."""
+    assert truth.violations == []
+    lost = [task for task in shown if task["outcome"] != "succeeded"]
+    assert [task for task in lost if task["outcome"] != "lost" or "lease" not in task["reason"]] == []
+    assert project(replay(session)[0])["tasks"] == shown
 
-    No job runs twice, none is lost without being called so, and the journal says the same.
-    """
+
+def play(place: Path, nodes: int, tasks: int, seed: int) -> dict[str, float]:
+    """One session; a twentieth of the nodes loses power, another one its cable for two minutes."""
     choose = random.Random(seed)
     spec = make_spec(place, tasks, choose)
     session = QuietSession(place / "results" / f"session-{SESSION_ID}")
@@ -175,14 +180,10 @@ def play(place: Path, nodes: int, tasks: int, seed: int) -> dict[str, float]:
     wall_s, cpu_s = time.monotonic() - begun, time.process_time() - cpu
     journal.close()
     shown = project(state)["tasks"]
-    lost = [task for task in shown if task["outcome"] != "succeeded"]
-    assert truth.violations == []
-    assert [task for task in lost if task["outcome"] != "lost" or "lease" not in task["reason"]] == []
-    assert project(replay(session)[0])["tasks"] == shown
-    return {
+    figures = {
         "nodes": nodes,
         "tasks": tasks,
-        "lost": len(lost),
+        "lost": sum(task["outcome"] == "lost" for task in shown),
         "virtual_s": round(world.now),
         "wall_s": round(wall_s, 1),
         "cpu_ms_per_task": round(cpu_s / tasks * 1000, 2),
@@ -190,6 +191,8 @@ def play(place: Path, nodes: int, tasks: int, seed: int) -> dict[str, float]:
         "journal_mb": round(session.journal_path.stat().st_size / 1e6, 1),
         "messages": world.calls,
     }
+    check(session, truth, shown)
+    return figures
 
 
 @pytest.mark.slow

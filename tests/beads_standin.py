@@ -36,19 +36,11 @@ def answer(words: Sequence[str], top: Path, *, old: bool = False) -> tuple[int, 
 
 
 def obey(beads: Beads, words: list[str], *, old: bool) -> Any:
-    verb, *rest = words
-    options: dict[str, str] = {}
-    names: list[str] = []
-    while rest:
-        word = rest.pop(0)
-        if word == "--":
-            names += rest
-            break
-        if word.startswith("--"):
-            name, _, value = word[2:].partition("=")
-            options[name] = value
-        else:
-            names.append(word)
+    end = words.index("--") if "--" in words else len(words)
+    verb, *before = words[:end]
+    pairs = [word[2:].partition("=") for word in before if word.startswith("--")]
+    options = {name: value for name, _, value in pairs}
+    names = [word for word in before if not word.startswith("--")] + words[end + 1 :]
     if old and (verb, "claim" in options, "all" in options) in (("update", True, False), ("list", False, True)):
         fail("unknown flag: --claim" if verb == "update" else "unknown flag: --all")
     if verb == "ready":

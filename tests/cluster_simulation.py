@@ -6,11 +6,12 @@ machine that is started again begins anew.
 What is asserted is what the protocol promises:
 
 - no two jobs of a task run at the same time; a job runs at most once;
-- each end that a session records is the true one; none is recorded twice;
+- each end that a session records is the true one;
 - all bytes of a job's output arrive before its end is recorded;
 - when the faults stop, every task ends, and every node is one again.
 
-A *job* here is one attempt of a task; a lost one is followed by the next.
+A *job* here is one attempt of a task; a lost one is followed by the next.  `test_scale` has many of these nodes,
+and a real supervisor in the place of the simulated sessions.
 """
 
 from __future__ import annotations
@@ -21,18 +22,32 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
-from sessionrun.cluster.ends import GUARD_SLACK_S, ROOT_SLACK_S, Head, Link, Opened, Timers, find_lease
-from sessionrun.cluster.messages import ABANDON, OUTDATED, TERM, Message
+from sessionrun import __version__
+from sessionrun.cluster.ends import (
+    CALL_SLACK_S,
+    GUARD_SLACK_S,
+    ROOT_SLACK_S,
+    Head,
+    Link,
+    Opened,
+    Timers,
+    find_lease,
+)
+from sessionrun.cluster.messages import ABANDON, OUTDATED, TERM, Message, key_of
+from sessionrun.cluster.node_jobs import LEASE_WORDS
 from sessionrun.cluster.permits import Permits
 from sessionrun.keeper.lease import Lease
+from sessionrun.model.events import JobLost
+from sessionrun.session.executor import Exit, describe_end
 
 TIMERS = Timers(tick=0.5, lease=5.0, grace=0.5, margin=2.2)
 FAULTS_S, CALM_S = 60.0, 120.0
 """So long faults come, and so long after the last one everything must have ended."""
 
 CHUNK = 8
+LATENCY_S = 0.002
 DEATH = 0.003
 """How likely a party dies at one of the points where it could leave something half done."""
 
@@ -48,29 +63,31 @@ class Span:
     begun: float
     ended: float | None = None
 
+    def lasts(self, now: float) -> bool:
+        return self.ended is None or self.ended > now
+
 
 @dataclass
 class Truth:
-    """What really happened, and what was recorded."""
+    """What really happened: the spans of each task by its jobs, and what was wrong with them."""
 
-    spans: dict[str, list[Span]] = field(default_factory=dict)
-    recorded: dict[str, str] = field(default_factory=dict)
+    spans: dict[str, dict[str, Span]] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     lost: int = 0
     faults: int = 0
 
+    def of_task(self, job: str) -> dict[str, Span]:
+        return self.spans.setdefault(job.rsplit("/", 4)[0], {})
+
     def begin(self, job: str, node: str, now: float) -> Span:
-        span = Span(node, now)
-        spans = self.spans.setdefault(job, [])
-        if spans:
+        spans = self.of_task(job)
+        if job in spans:
             self.violations.append(f"{job} runs a second time on {node}")
-        for other, others in self.spans.items():
-            if other != job and other.rpartition("/")[0] == job.rpartition("/")[0]:
-                for one in others:
-                    if one.ended is None or one.ended > now:
-                        self.violations.append(f"{job} on {node} begins while {other} runs on {one.node}")
-        spans.append(span)
-        return span
+        for other, one in spans.items():
+            if other != job and one.lasts(now):
+                self.violations.append(f"{job} on {node} begins while {other} runs on {one.node}")
+        spans[job] = Span(node, now)
+        return spans[job]
 
 
 class World:
@@ -82,6 +99,7 @@ class World:
         self.truth = truth
         self.cut: set[str] = set()
         self.faulty = True
+        self.calls = 0
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._number = count()
 
@@ -93,10 +111,12 @@ class World:
 
     def send(self, one: str, other: str, action: Callable[[], None]) -> None:
         """A message: between parties of which one is cut off it is lost; else it may be late, lost or doubled."""
+        self.calls += other == "scheduler"
         if one in self.cut or other in self.cut:
             return
-        delay = self.random.expovariate(200.0)
+        delay = LATENCY_S
         if self.faulty:
+            delay = self.random.expovariate(200.0)
             chance = self.random.random()
             if chance < 0.01:
                 return
@@ -111,9 +131,15 @@ class World:
         return self.faulty and self.random.random() < DEATH
 
     def run(self, until: float, done: Callable[[], bool]) -> None:
-        while self._queue and self.now < until and not done():
+        """Let the time pass until then, or until something is so."""
+        while self._queue and self._queue[0][0] <= until and not done():
             self.now, _, action = heapq.heappop(self._queue)
             action()
+        if not done() and until < float("inf"):
+            self.now = max(self.now, until)
+
+
+Party = tuple[Literal["node", "session"], str]
 
 
 class Scheduler:
@@ -132,12 +158,11 @@ class Scheduler:
         """Die, and start again with empty memory."""
         self.permits: Permits | None
         self.permits = Permits(f"e{next(self._epochs)}", self.world.now, self.timers)
-        self._ticks: dict[str, tuple[int, Callable[[Message], None]]] = {}
-        self._calls: dict[str, Callable[[Message], None]] = {}
+        self._waiting: dict[Party, Callable[[Message], None]] = {}
         self._look_at_clock(self.permits)
 
     def die(self, seconds: float) -> None:
-        self.permits, self._ticks, self._calls = None, {}, {}
+        self.permits, self._waiting = None, {}
         self.world.after(seconds, self.restart)
 
     def stop(self, seconds: float) -> None:
@@ -156,53 +181,55 @@ class Scheduler:
             action()
 
     def tick(self, tick: Message, answer: Callable[[Message], None]) -> None:
-        if self.stopped:
-            self._late.append(lambda: self.tick(tick, answer))
-            return
-        permits = self.permits
-        if permits is None:
-            return
-        node = tick["node"]
-        if not permits.take_tick(self.world.now, tick):
-            return
-        if node in self._ticks:
-            self._ticks.pop(node)[1](OUTDATED)
-        self._ticks[node] = tick["seq"], answer
-        self._look(permits)
-        if node in self._ticks and (not tick["wait"] or permits.node_has_news(node)):
-            self._answer(permits, node)
-        self.world.after(tick["wait"], lambda: self._overdue(permits, node, tick["seq"]))
+        permits = self._begin(lambda: self.tick(tick, answer))
+        if permits is not None and permits.take_tick(self.world.now, tick):
+            self._wait(permits, ("node", tick["node"]), tick["wait"], answer, OUTDATED)
 
     def call(self, call: Message, reply: Callable[[Message], None]) -> None:
-        if self.stopped:
-            self._late.append(lambda: self.call(call, reply))
-            return
-        permits = self.permits
+        permits = self._begin(lambda: self.call(call, reply))
         if permits is None:
             return
-        name = call["session"]
         state = permits.take_call(self.world.now, call)
-        if state != "ok":
+        if state == "ok":
+            self._wait(permits, ("session", call["session"]), call["wait"], reply, permits.reply_nothing())
+        else:
             reply(permits.reply_nothing(state))
-            return
-        if name in self._calls:
-            self._calls.pop(name)(permits.reply_nothing())
-        self._calls[name] = reply
+
+    def _begin(self, again: Callable[[], None]) -> Permits | None:
+        """The permits, if this process runs; what comes while it is stopped it takes up when it goes on."""
+        if not self.stopped:
+            return self.permits
+        self._late.append(again)
+        return None
+
+    def _wait(
+        self, permits: Permits, party: Party, wait_s: float, answer: Callable[[Message], None], outdated: Message
+    ) -> None:
+        """Answer with news, or when the time is up; an earlier call of the same party gets what is `outdated`."""
+        if party in self._waiting:
+            self._waiting.pop(party)(outdated)
+        self._waiting[party] = answer
         self._look(permits)
-        if name in self._calls and (not call["wait"] or permits.session_has_news(name)):
-            self._calls.pop(name)(permits.reply(self.world.now, name))
-        self.world.after(call["wait"], lambda: self._overdue_call(permits, name, reply))
+        if party in self._waiting and (not wait_s or self._has_news(permits, party)):
+            self._answer(permits, party)
+
+        def overdue() -> None:
+            if permits is self.permits and not self.stopped and self._waiting.get(party) is answer:
+                self._answer(permits, party)
+
+        self.world.after(wait_s, overdue)
+
+    def _has_news(self, permits: Permits, party: Party) -> bool:
+        kind, name = party
+        return permits.node_has_news(name) if kind == "node" else permits.session_has_news(name)
 
     def _look(self, permits: Permits) -> None:
-        if permits is not self.permits:
-            return
         nodes, sessions = permits.take_touched()
-        for node in [node for node in self._ticks if node in nodes and permits.node_has_news(node)]:
-            self._answer(permits, node)
-            if permits is not self.permits:  # it died before the answer left
-                return
-        for name in [name for name in self._calls if name in sessions and permits.session_has_news(name)]:
-            self._calls.pop(name)(permits.reply(self.world.now, name))
+        touched = {"node": nodes, "session": sessions}
+        for party in [party for party in self._waiting if party[1] in touched[party[0]]]:
+            # it may have died before an answer left
+            if permits is self.permits and self._has_news(permits, party):
+                self._answer(permits, party)
 
     def _look_at_clock(self, permits: Permits) -> None:
         if permits is self.permits and not self.stopped:
@@ -211,21 +238,13 @@ class Scheduler:
         if permits is self.permits:
             self.world.after(self._clock_s, lambda: self._look_at_clock(permits))
 
-    def _answer(self, permits: Permits, node: str) -> None:
-        _, send = self._ticks.pop(node)
-        answer = permits.answer_node(self.world.now, node)
-        if answer["orders"] and self.world.dies():
+    def _answer(self, permits: Permits, party: Party) -> None:
+        answer, (kind, name) = self._waiting.pop(party), party
+        told = permits.answer_node(self.world.now, name) if kind == "node" else permits.reply(self.world.now, name)
+        if told.get("orders") and self.world.dies():
             self.die(DEATH_S)
-            return
-        send(answer)
-
-    def _overdue(self, permits: Permits, node: str, seq: int) -> None:
-        if permits is self.permits and not self.stopped and self._ticks.get(node, (None,))[0] == seq:
-            self._answer(permits, node)
-
-    def _overdue_call(self, permits: Permits, name: str, reply: Callable[[Message], None]) -> None:
-        if permits is self.permits and not self.stopped and self._calls.get(name) is reply:
-            self._calls.pop(name)(permits.reply(self.world.now, name))
+        else:
+            answer(told)
 
 
 @dataclass
@@ -235,18 +254,31 @@ class Process:
     job: str
     size: int
     span: Span | None = None
-    end: str | None = None
+    end: Literal["exit", "lease", "void", "interrupted"] | None = None
     over: bool = False
     wrote: int = 0
 
+    def describe_end(self) -> Message:
+        """Its end as a node tells it."""
+        key = key_of(self.job)
+        about: Message = {"job": self.job, "files": {"out": self.size} if self.size else {}}
+        if self.end == "exit":
+            return {**describe_end(Exit(key, 0)), **about}
+        lease = {"kind": "lease"} if self.end == "lease" else {}
+        verdict = self.end if self.end == "void" or self.end == "interrupted" else "lost"
+        return {**describe_end(JobLost(key, verdict, LEASE_WORDS)), **about, **lease}
+
 
 class SimulatedNode:
-    """A node: a model keeper with the real lease and link, and its two other watchers."""
+    """A node: a model keeper with the real lease and link, and its two other watchers, which look so often."""
 
-    def __init__(self, world: World, scheduler: Scheduler, name: str, slots: int, drift: float) -> None:
+    def __init__(
+        self, world: World, scheduler: Scheduler, name: str, slots: int, drift: float = 1.0, look_s: float = 0.05
+    ) -> None:
         self.world, self.scheduler, self.name = world, scheduler, name
         self.slots = slots
         self.drift = drift
+        self.look_s = look_s
         self.jobs: dict[str, Process] = {}
         self.claimed: set[str] = set()
         self.lease = Lease()
@@ -264,46 +296,48 @@ class SimulatedNode:
 
     def _begin_link(self) -> None:
         self._life += 1
-        self.link = Link(self.name, self.name, self.slots, "1", boot=self._boot)
-        self._pace(self._life)
+        self.link = Link(self.name, self.name, self.slots, __version__, boot=self._boot)
+        self._tick(self.link.timers.tick)
 
-    def _pace(self, life: int) -> None:
-        """Ticks that wait, and one more at once whenever there is news."""
-        if life == self._life and not ({"link", "keeper"} & (self.down | self.stopped)):
-            self._tick(self.link.timers.tick * 0.5)
-        if life == self._life:
-            self.world.after(self.link.timers.tick * 0.9, lambda: self._pace(life))
+    def _goes_on(self, life: int, action: Callable[[], None]) -> bool:
+        """Whether the link can do something now; one that is stopped does it when it goes on, a dead one never."""
+        if life != self._life or {"link", "keeper"} & self.down:
+            return False
+        if not {"link", "keeper"} & self.stopped:
+            return True
+        self.world.after(0.3, action)
+        return False
 
     def _tick(self, wait_s: float = 0.0) -> None:
-        ends: list[Message] = []
+        """A tick, and the next one if that is not answered in time."""
+        ends = [p.describe_end() for p in self.jobs.values() if p.end is not None]
+        held = [job for job, p in self.jobs.items() if p.end is None]
         out: list[Message] = []
         for job, p in self.jobs.items():
-            size = p.size if p.end is not None else p.size // 2
-            content = min(CHUNK, size - p.wrote)
+            content = min(CHUNK, (p.size if p.end is not None else p.size // 2) - p.wrote)
             if content > 0:
                 out.append({"job": job, "name": "out", "at": p.wrote, "content": content})
-            if p.end is not None:
-                ends.append({"job": job, "kind": p.end, "files": {"out": size}})
-        held = self.jobs.keys() - {end["job"] for end in ends}
         tick = self.link.make_tick(self.clock(), held=held, ends=ends, out=out, wait_s=wait_s)
         life, scheduler = self._life, self.scheduler
 
         def answered(answer: Message) -> None:
             self.world.send("scheduler", self.name, lambda: self._hear(life, answer))
 
+        def go_on() -> None:
+            if self.link._last == tick["seq"] and self._goes_on(life, go_on):
+                self._tick(self.link.timers.tick)
+
         self.world.send(self.name, "scheduler", lambda: scheduler.tick(tick, answered))
+        self.world.after(wait_s + CALL_SLACK_S, go_on)
 
     def _hear(self, life: int, answer: Message) -> None:
-        if life != self._life or {"link", "keeper"} & (self.down | self.stopped):
-            if life == self._life and not {"link", "keeper"} & self.down:
-                self.world.after(
-                    0.3, lambda: self._hear(life, answer)
-                )  # a stopped process hears it when it goes on
-            return
-        if self.link.take(answer):
-            self._obey(answer)
+        if self._goes_on(life, lambda: self._hear(life, answer)) and self.link.take(answer):
+            news = self._obey(answer)
+            if life == self._life:
+                self._tick(0.0 if news else self.link.timers.tick)
 
-    def _obey(self, answer: Message) -> None:
+    def _obey(self, answer: Message) -> bool:
+        """Do what an answer says; whether there is something to tell then."""
         news = False
         if (lease := find_lease(answer)) is not None:
             self.lease.renew(*lease, self.clock())
@@ -315,10 +349,10 @@ class SimulatedNode:
             process = self.jobs.get(job)
             if process is not None and process.end is None:
                 process.over = process.over or level == ABANDON
-                self._finish(process, "stopped", after=self.world.random.uniform(0, 0.3) if level == TERM else 0.0)
+                self._finish(process, after=self.world.random.uniform(0, 0.3) if level == TERM else 0.0)
         for job in answer["void"]:
             if (process := self.jobs.get(job)) is not None:
-                self._finish(process, "stopped")
+                self._finish(process)
                 if process.end is not None:
                     del self.jobs[job]
         for job, _, size in answer["wrote"]:
@@ -328,14 +362,14 @@ class SimulatedNode:
         for job in answer["ack"]:
             if job in self.jobs and self.jobs[job].end is not None:
                 del self.jobs[job]
-        if news:
-            self._tick()
+        return news
 
     def _start(self, job: str, order: Message) -> bool:
         if job in self.claimed:
             return False
         self.claimed.add(job)
-        process = self.jobs[job] = Process(job, order["size"])
+        about = order["env"]
+        process = self.jobs[job] = Process(job, int(about.get("SIZE", 0)))
         if not self.lease.may_start(self.clock()):
             process.end, process.size = "void", 0
             return True
@@ -344,17 +378,17 @@ class SimulatedNode:
             process.end, process.size = "void", 0
             return False
         process.span = self.world.truth.begin(job, self.name, self.world.now)
-        self.world.after(order["seconds"], lambda: self._finish(process, "exit"))
+        self.world.after(float(about["SECONDS"]), lambda: self._finish(process))
         return True
 
-    def _finish(self, process: Process, kind: str, after: float = 0.0) -> None:
+    def _finish(self, process: Process, after: float = 0.0) -> None:
         if after:
-            self.world.after(after, lambda: self._finish(process, kind))
+            self.world.after(after, lambda: self._finish(process))
             return
         if process.span is None or process.span.ended is not None:
             return
         process.span.ended = self.world.now
-        process.end = "lease" if process.over else kind
+        process.end = "lease" if process.over else "exit"
         if self.world.dies():
             self.kill("keeper", DEATH_S)
         if not {"link", "keeper"} & (self.down | self.stopped):
@@ -374,8 +408,8 @@ class SimulatedNode:
             if self.lease.is_over(now, round(slack_s * 1e9)):
                 for process in running:
                     process.over = True
-                    self._finish(process, "lease")
-        self.world.after(0.05, self._watch)
+                    self._finish(process)
+        self.world.after(self.look_s, self._watch)
 
     # --- faults ---
 
@@ -468,13 +502,13 @@ class SimulatedSession:
             if task in self.done or str(task) in busy or not nodes:
                 continue
             node = self.world.random.choice(nodes)
-            job = f"{self.name}/{task}/{self.attempt[task]}"
+            job = f"{self.name}/{task}/{self.attempt[task]}/1/work/1"
             self.journal[job] = at = Opened(node["id"], self.head.epoch)
             if self.world.dies():
                 self.kill(DEATH_S)
                 return
             seconds = self.world.random.uniform(0.0, 6.0)
-            self.head.submit(job, at, {"size": self.world.random.randrange(30), "seconds": seconds})
+            self.head.submit(job, at, {"env": {"SIZE": self.world.random.randrange(30), "SECONDS": seconds}})
             if self.world.random.random() < self._cancels:
                 self.world.after(seconds / 2, partial(self._stop, self._gen, job))
             return
@@ -497,7 +531,7 @@ class SimulatedSession:
                 self._calling = self._calling and parked
                 head.fail()
 
-        self.world.after(wait_s + 3.0, overdue)
+        self.world.after(wait_s + CALL_SLACK_S, overdue)
         self.world.send(self.name, "scheduler", lambda: self.scheduler.call(call, replied))
 
     def _hear(self, gen: int, head: Head, call: Message, reply: Message, heard: list[Any], parked: bool) -> None:
@@ -511,48 +545,32 @@ class SimulatedSession:
             if chunk["at"] <= at:
                 self.written[chunk["job"]] = max(at, chunk["at"] + chunk["content"])
             head.wrote(chunk["job"], chunk["name"], self.written.get(chunk["job"], 0))
-        heard_all = [*((self._take_end, end) for end in (*self.early.values(), *reply["ends"]))]
-        for take, about in (*heard_all, *((self._take_death, dead) for dead in reply["dead"])):
+        for end in (*self.early.values(), *reply["ends"]):
+            job, what = end["job"], "exit" if end["kind"] == "exit" else end["verdict"]
+            if job in self.journal and self.written.get(job, 0) < end["files"].get("out", 0):
+                self.early[job] = end
+            elif gen == self._gen:
+                self._record(job, what, "so says its node")
+        for dead in reply["dead"]:
             if gen == self._gen:
-                take(about)
+                self._record(dead["job"], "lost" if dead["ran"] else "void", dead["reason"])
 
-    def _take_end(self, end: Message) -> None:
-        job, truth = end["job"], self.world.truth
+    def _record(self, job: str, what: str, why: str) -> None:
         if job not in self.journal:
             self.head.drop(job)
             return
-        if end["kind"] != "void" and self.written.get(job, 0) < end["files"]["out"]:
-            self.early[job] = end
-            return
-        spans = truth.spans.get(job, [])
-        if end["kind"] == "void":
-            if spans:
-                truth.violations.append(f"{job} was called void and ran")
-        elif not spans or spans[0].ended is None:
-            truth.violations.append(f"{job} was called ended and runs")
-        self._record(job, end["kind"])
-
-    def _take_death(self, dead: Message) -> None:
-        job, truth = dead["job"], self.world.truth
-        if job not in self.journal:
-            self.head.drop(job)
-            return
-        spans = truth.spans.get(job, [])
-        if not dead["ran"] and spans:
-            truth.violations.append(f"{job} ran, and was called dead: {dead['reason']}")
-        if any(span.ended is None or span.ended > self.world.now for span in spans):
-            truth.violations.append(f"{job} was called dead while it runs: {dead['reason']}")
-        self._record(job, "lost" if dead["ran"] else "void")
-
-    def _record(self, job: str, what: str) -> None:
-        if job in self.world.truth.recorded:
-            self.world.truth.violations.append(f"{job} was recorded twice")
-        self.world.truth.recorded[job] = what
-        task = int(job.split("/")[1])
-        if what in ("exit", "stopped"):
+        truth, task = self.world.truth, int(job.split("/")[1])
+        span = truth.of_task(job).get(job)
+        if what == "void" and span is not None:
+            truth.violations.append(f"{job} ran, and was called void: {why}")
+        if what == "exit" and span is None:
+            truth.violations.append(f"{job} never ran, and was called ended: {why}")
+        if span is not None and span.lasts(self.world.now):
+            truth.violations.append(f"{job} was called {what} while it runs: {why}")
+        if what == "exit":
             self.done.add(task)
         else:
-            self.world.truth.lost += what != "void"
+            truth.lost += what != "void"
             self.attempt[task] += 1
         del self.journal[job]
         self.early.pop(job, None)

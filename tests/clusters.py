@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import os
 import shutil
@@ -21,9 +20,10 @@ from typing import Any, cast
 import psutil
 import pytest
 from conftest import Command, eventually
-from stages import begin_repository, git
+from stages import make_repository_of
 
 from sessionrun.cluster.address import find_certs_dir, make_certs
+from sessionrun.cluster.dask_executor import Arrivals
 from sessionrun.cluster.dask_scheduler import WaitingRoom
 from sessionrun.cluster.ends import Head, Opened, Timers
 from sessionrun.cluster.messages import Message
@@ -33,6 +33,7 @@ from sessionrun.keeper.lease import LeaseFile, boot_ns
 from sessionrun.model.asked import Cluster
 from sessionrun.store import locks
 from sessionrun.store.logs import read_log
+from sessionrun.store.session import SessionDir
 
 PATIENT = Timers(tick=0.2)
 SHORT = Timers(tick=0.3, lease=4.0, grace=0.5, margin=2.2)
@@ -72,8 +73,10 @@ class NodeUnderTest:
         assert lock_fd is not None
         self._lock_fd = lock_fd
         self.restart_scheduler("e1", timers)
+        self.session = SessionDir(nodes / f"session-{SID}")
+        self.session.path.mkdir()
         self.head = Head(SID, 1, {})
-        self.output: dict[str, bytes] = {}
+        self._arrivals = Arrivals(self.session, self.head, print)
         self.ends: dict[str, Message] = {}
         self.dead: dict[str, Message] = {}
         self.drops = True
@@ -96,22 +99,18 @@ class NodeUnderTest:
         call, self._called_at = self.head.make_call(0.0), time.monotonic()
         reply = self._loop.run_until_complete(self._room.take_call(call))
         self.head.take(call, reply)
-        for chunk in reply["out"]:
-            key = f"{chunk['job']}:{chunk['name']}"
-            known = self.output.setdefault(key, b"")
-            if chunk["at"] == len(known):
-                self.output[key] = known + base64.b64decode(chunk["content"])
-            self.head.wrote(chunk["job"], chunk["name"], len(self.output[key]))
-        self.ends |= {end["job"]: end for end in reply["ends"]}
-        self.dead |= {dead["job"]: dead for dead in reply["dead"]}
-        for job, end in self.ends.items():
-            here = {name: len(self.output.get(f"{job}:{name}", b"")) for name in end["files"]}
-            if self.drops and job in self.head.opened and here == end["files"]:
-                self.head.drop(job)
+        for kind, about in self._arrivals.keep(reply):
+            if kind == "end":
+                self.ends[about["job"]] = about
+                if self.drops:
+                    self.head.drop(about["job"])
+            elif kind == "dead":
+                self.dead[about["job"]] = about
 
     def text(self, job: str, ending: str = "txt") -> bytes:
         """What has come of a job's output."""
-        return self.output.get(f"{job}:task-{job.split('/')[1]}.{ending}", b"")
+        path = self.session.path / f"task-{job.split('/')[1]}.{ending}"
+        return path.read_bytes() if path.exists() else b""
 
     # --- the scheduler ---
 
@@ -365,11 +364,7 @@ def find_own_address() -> str:
 
 def make_repository(path: Path) -> Path:
     """A repository with a commit on main."""
-    path.mkdir(parents=True, exist_ok=True)
-    begin_repository(path)
-    (path / "f").write_text("base\n")
-    git(path, "add", "f")
-    git(path, "commit", "-q", "-m", "base")
+    make_repository_of(path, {"f": "base\n"})
     return path
 
 

@@ -33,8 +33,6 @@ WHOLE: Final[Mapping[str, int]] = {
 }
 """How many tasks of each kind; 60 in all."""
 
-SAMPLE: Final[Mapping[str, int]] = {**dict.fromkeys(WHOLE, 0), "leave": 1, "once": 1, "left": 1, "right": 1}
-
 BAD: Final = ("crash", "break")
 """Kinds whose work must never come to the branch; all others must, once."""
 
@@ -47,25 +45,24 @@ class Storm:
 
     top: Path
     place: Path
-    shares: Mapping[str, int]
     titles: list[str] = field(default_factory=list)
 
     @classmethod
-    def begin(cls, top: Path, shares: Mapping[str, int]) -> Storm:
+    def begin(cls, top: Path) -> Storm:
         """Make the repository, the agent `storm` and the queue."""
-        storm = cls(top, top.parent / "storm", shares)
+        storm = cls(top, top.parent / "storm")
         storm.place.mkdir()
         top.mkdir(exist_ok=True)
         begin_repository(top)
         shutil.copy(SCRIPTS / "gate.sh", top)
         (top / "shared").mkdir()
-        for number in range(shares["left"]):
+        for number in range(WHOLE["left"]):
             (top / "shared" / str(number)).write_text("base\n")
         agent = shutil.copy(SCRIPTS / "agent.sh", storm.place)
         (top / ".gitignore").write_text("/results/\n/task_queue.json*\n/sessionrun.toml\n")
         (top / "sessionrun.toml").write_text(f'[agents.storm]\nargv = ["{agent}"]\n')
         commit_all(top)
-        storm.titles = [f"storm {kind} {number}" for kind, count in shares.items() for number in range(count)]
+        storm.titles = [f"storm {kind} {number}" for kind, count in WHOLE.items() for number in range(count)]
         open_queue(top).create([Draft(title) for title in _mix(storm.titles)])
         return storm
 
@@ -103,10 +100,10 @@ class Storm:
             _, kind, number = title.split()
             expected.add(f"shared/{number}" if kind in ("left", "right") else f"work/{kind}-{number}")
         assert set(self.git("ls-tree", "-r", "--name-only", "main").splitlines()) == expected
-        for pair in range(self.shares["left"]):
+        for pair in range(WHOLE["left"]):
             lines = sorted(self.git("show", f"main:shared/{pair}").splitlines())
             assert lines == [f"left {pair}", f"right {pair}"], pair
-        for pair in range(self.shares["one"]):
+        for pair in range(WHOLE["one"]):
             claims = [self.git("show", f"main:work/{kind}-{pair}") for kind in ("one", "two")]
             assert sorted(claims) == ["claims", "yields"], claims
 

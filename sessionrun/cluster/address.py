@@ -12,11 +12,11 @@ import datetime
 import os
 import re
 import shutil
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from sessionrun import __version__
 from sessionrun.client.installation import lack
@@ -35,8 +35,6 @@ CERTS_VARIABLE: Final = "SESSIONRUN_CERTS"
 
 NAMES: Final = ("ca.pem", "cert.pem", "key.pem")
 SHOW_TIMEOUT_S: Final = 10.0
-
-_T = TypeVar("_T")
 
 _ADDRESS: Final = re.compile(r"tls://(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 
@@ -91,8 +89,10 @@ def require_dask() -> None:
 def choose_cluster(draft: Draft) -> Draft:
     """The cluster of the session; tasks that are added to one run where its own do.
 
+    In a preview nothing is fetched.
+
     Raises:
-        InputError: the cluster cannot be used, or a task needs what it cannot give.
+        InputError: the address cannot be used, nothing listens there, or what is asked for cannot be had on nodes.
     """
     spec, into, options = draft.spec, draft.into, draft.options
     if into is not None:
@@ -108,18 +108,7 @@ def choose_cluster(draft: Draft) -> Draft:
         of_config = check_options(options.config.get("slurm", {}), "slurm")
         of_sbatch = {**of_config, **check_options(options.given.get("slurm", {}), "--slurm-option")}
         return draft.settle(cluster=open_slurm(of_sbatch, os.environ))
-    return replace(draft, spec=settle_cluster(spec, address, os.environ, preview=draft.preview))
-
-
-def settle_cluster(
-    spec: SessionSpec, address: str, environ: Mapping[str, str], *, preview: bool = False
-) -> SessionSpec:
-    """The spec with its cluster; in a `preview` nothing is fetched.
-
-    Raises:
-        InputError: the address cannot be used, nothing listens there, or what is asked for cannot be had on nodes.
-    """
-    cluster = open_cluster(address, environ)
+    cluster = open_cluster(address, os.environ)
     require_dask()
     if spec.seats is not None:
         raise InputError(
@@ -134,7 +123,7 @@ def settle_cluster(
         except (SessionrunError, OSError) as error:
             raise InputError(f"{spec.repository.top}: {error}") from error
     _join(cluster)
-    return replace(spec, cluster=cluster, tasks=spec.tasks if preview else settle_tasks(spec))
+    return draft.settle(cluster=cluster, tasks=spec.tasks if draft.preview else settle_tasks(spec))
 
 
 def settle_tasks(spec: SessionSpec, known: Iterable[TaskSpec] = ()) -> tuple[TaskSpec, ...]:
@@ -155,11 +144,7 @@ def _join(cluster: Cluster) -> None:
     Raises:
         InputError: it does not, or none of its workers can run jobs.
     """
-    from sessionrun.cluster.dask_carrier import ask_once
-
-    shown, failed = _run(cluster, ask_once(cluster, "sr_show", {}, SHOW_TIMEOUT_S, registers=True))
-    if "refused" in shown:
-        raise InputError(f"the cluster at {cluster.address} refuses this session: {shown['refused']}")
+    shown, failed = _ask(cluster, "sr_show", {}, registers=True)
     lives = [node for node in shown["nodes"] if node["lives"]]
     versions = sorted({node["version"] for node in lives})
     if lives and __version__ not in versions:
@@ -196,24 +181,23 @@ def ask_scheduler(cluster: Cluster, name: str, **words: object) -> dict[str, Any
         InputError: it cannot be reached, or is no scheduler of ours.
     """
     require_dask()
-    from sessionrun.cluster.dask_carrier import ask_once
-
-    answer: dict[str, Any] | None = _run(cluster, ask_once(cluster, name, words, SHOW_TIMEOUT_S))[0]
+    answer: dict[str, Any] | None = _ask(cluster, name, words)[0]
     if answer is None:
         why = "its scheduler has no plug-ins of sessionrun; the first session brings them: run --cluster"
         raise InputError(f"the cluster at {cluster.address} does not answer: {why}")
-    if "refused" in answer:
-        raise InputError(f"the cluster at {cluster.address} refuses to answer: {answer['refused']}")
     return answer
 
 
-def _run(cluster: Cluster, call: Coroutine[Any, Any, _T]) -> _T:
+def _ask(
+    cluster: Cluster, name: str, words: Mapping[str, Any], *, registers: bool = False
+) -> tuple[Any, dict[str, str] | None]:
+    """See `ask_once`.  InputError: nothing answers, or it refuses."""
     import asyncio
 
-    from sessionrun.cluster.dask_carrier import word_fault
+    from sessionrun.cluster.dask_carrier import ask_once, word_fault
 
     try:
-        return asyncio.run(call)
+        answer, failed = asyncio.run(ask_once(cluster, name, {**words}, SHOW_TIMEOUT_S, registers=registers))
     except Exception as error:  # whatever the library raises
         why = word_fault(error)
         if isinstance(error, asyncio.TimeoutError):
@@ -225,6 +209,9 @@ def _run(cluster: Cluster, call: Coroutine[Any, Any, _T]) -> _T:
         if isinstance(error, ModuleNotFoundError):
             why = f"{why}: sessionrun has to be installed where the scheduler runs"
         raise InputError(f"the cluster at {cluster.address} does not answer: {why}") from error
+    if answer is not None and "refused" in answer:
+        raise InputError(f"the cluster at {cluster.address} refuses to answer: {answer['refused']}")
+    return answer, failed
 
 
 DAYS: Final = 3650

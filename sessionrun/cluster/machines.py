@@ -27,13 +27,11 @@ from sessionrun.cluster.address import (
 from sessionrun.cluster.dask_scheduler import EXIT_LEFT, LOOP_VARIABLE, TIMERS_VARIABLE
 from sessionrun.cluster.ends import parse_timers
 from sessionrun.cluster.node_directory import (
-    GUARD_LOCK,
     MAX_NAME,
     RESCUE_S,
-    NodeSite,
-    check_node,
     find_nodes_dir,
     guard,
+    lock_node,
     open_node,
     take_lock,
 )
@@ -140,25 +138,15 @@ def keep_node(
 ) -> None:
     """Guard the node of that name until it, or this process, is told to end (TERM, INT).
 
-    InputError: what it is given cannot be used, its directory cannot be written; see also `take_lock`.
+    InputError: what it is given cannot be used; see also `lock_node` and `open_node`.
     """
     require_dask()
     name = name if name is not None else socket.gethostname().partition(".")[0] or "node"
     slots = (os.cpu_count() or 1) if slots is None else slots
-    check_node(name, slots)
-    cluster = open_cluster(address, environ)
-    site = _lock_node(name, slots, cluster, environ, RESCUE_S if rescue_s is None else rescue_s)
+    nodes, cluster = lock_node(name, slots, environ), open_cluster(address, environ)
+    site = open_node(nodes, name, slots, cluster, RESCUE_S if rescue_s is None else rescue_s)
     say(f"node {site.node_id}: {site.slots} slots, {site.path}")
     guard(site, _await_signal())
-
-
-def _lock_node(
-    name: str, slots: int, cluster: Cluster, environ: Mapping[str, str], rescue_s: float = RESCUE_S
-) -> NodeSite:
-    """The node of that name, once no other program of this machine guards it."""
-    nodes = find_nodes_dir(environ)
-    take_lock(nodes / name / GUARD_LOCK, "node", f"the node {name}", "--name")
-    return open_node(nodes, name, slots, cluster, rescue_s)
 
 
 def _await_signal() -> threading.Event:
@@ -181,8 +169,7 @@ async def join(worker: Any) -> None:
     """Guard a node in a worker of dask that the user started, unless this process guards one: see `dask_carrier`.
 
     Raises:
-        InputError: the node's directory cannot be written, another program of this machine is that node, the
-            name or the number of slots cannot be used, or the scheduler's address is without TLS.
+        InputError: the scheduler's address is without TLS; see also `lock_node` and `open_node`.
     """
     if _THREADS:
         return
@@ -196,8 +183,8 @@ async def join(worker: Any) -> None:
     )
     cluster = Cluster(worker.scheduler.address, ca_file, cert_file, key_file)
     check_address(cluster.address)
-    check_node(name, slots)
-    site = await asyncio.to_thread(_lock_node, name, slots, cluster, os.environ)
+    nodes = await asyncio.to_thread(lock_node, name, slots, os.environ)
+    site = await asyncio.to_thread(open_node, nodes, name, slots, cluster)
     _THREADS.append(threading.Thread(target=guard, args=(site, threading.Event()), daemon=True))
     _THREADS[0].start()
 

@@ -56,13 +56,6 @@ KILL: Final = 2
 ABANDON: Final = 3
 """How a job is stopped: TERM and then KILL; KILL; KILL, for its session has not come back."""
 
-NEVER_DELIVERED: Final = "its order was never delivered"
-STOPPED: Final = "it was stopped before its order was delivered"
-NEVER_SUBMITTED: Final = "its order never reached the scheduler"
-NOT_THERE: Final = "its node does not have it"
-NODE_STOPPED: Final = "its node was stopped with the cluster"
-LEASE_OVER: Final = "the lease of its node was over"
-
 
 def session_of(job: str) -> str:
     """The session whose job it is."""
@@ -120,10 +113,6 @@ class Node:
         free = max(0, self.about["slots"] - len(self.list_permits("delivered")))
         offers = self.list_permits("offered")
         return [p for p in offers if self.leaves_by is None or key_of(p.job).phase == "release"][:free]
-
-    def list_stops(self) -> list[Permit]:
-        """The jobs that are to end."""
-        return [permit for permit in self.list_permits("delivered") if permit.stop]
 
     def may_leave(self, now: float) -> bool:
         """Whether the answer that is made now sends the node away."""

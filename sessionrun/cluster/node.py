@@ -69,7 +69,6 @@ class LinkProcess:
         self._folders = JobFolders(site.path / JOBS)
         self._disks = DiskLook()
         self._jobs: dict[str, NodeJob] = {}
-        self._find_jobs(site.path / "ledger", offset)
         self._settings = -1
         self._scheduler: Any = None
         self._contact: str | None = None
@@ -77,10 +76,8 @@ class LinkProcess:
         self._leaves = False
         self._has_news = False
         self._woken, self._poked = asyncio.Event(), asyncio.Event()
-
-    def _find_jobs(self, path: Path, offset: int) -> None:
-        """What the node has, by its ledger: jobs that run, and ends that no session has acknowledged."""
-        with open(open_regular(path), "rb") as stream:
+        # what the node has, by its ledger: jobs that run, and ends that no session has acknowledged
+        with open(open_regular(site.path / "ledger"), "rb") as stream:
             ledger = fold_ledger(parse_log(stream.read(offset)).payloads)
         for job in self._folders.load():
             about = ledger.jobs.get(job.job)

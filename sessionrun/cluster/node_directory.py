@@ -105,12 +105,18 @@ def take_lock(lock: Path, verb: str, what: str, option: str) -> int:
     return lock_fd
 
 
-def check_node(name: str, slots: int) -> None:
-    """See that a node can have this name, and so many slots.  InputError: it cannot."""
+def lock_node(name: str, slots: int, environ: Mapping[str, str]) -> Path:
+    """The directory of this machine's nodes, once no other program of it guards the node of that name.
+
+    InputError: there can be no node of this name, or with so many slots; see also `take_lock`.
+    """
     if not _NAME.fullmatch(name):
         raise InputError(f"--name {name!r:.80}: give letters, digits, '.', '_' and '-', at most 63")
     if not 1 <= slots <= MAX_SLOTS:
         raise InputError(f"--slots {slots}: give a number from 1 to {MAX_SLOTS}")
+    nodes = find_nodes_dir(environ)
+    take_lock(nodes / name / GUARD_LOCK, "node", f"the node {name}", "--name")
+    return nodes
 
 
 def open_node(nodes: Path, name: str, slots: int, cluster: Cluster, rescue_s: float = RESCUE_S) -> NodeSite:

@@ -19,22 +19,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from sessionrun.cluster.ends import CALL_SLACK_S, Timers, lease_of
-from sessionrun.cluster.messages import (
-    ABANDON,
-    LEASE_OVER,
-    NEVER_DELIVERED,
-    NEVER_SUBMITTED,
-    NODE_STOPPED,
-    NOT_THERE,
-    STOPPED,
-    Message,
-    Node,
-    Permit,
-    ReplyState,
-    Session,
-    key_of,
-    session_of,
-)
+from sessionrun.cluster.messages import ABANDON, Message, Node, Permit, ReplyState, Session, key_of, session_of
+
+NEVER_DELIVERED: Final = "its order was never delivered"
+STOPPED: Final = "it was stopped before its order was delivered"
+NEVER_SUBMITTED: Final = "its order never reached the scheduler"
+NOT_THERE: Final = "its node does not have it"
+NODE_STOPPED: Final = "its node was stopped with the cluster"
+LEASE_OVER: Final = "the lease of its node was over"
 
 CLOSED_S: Final = 600.0
 """How long the scheduler remembers that a session has ended: longer than any of its calls can be on the way."""
@@ -87,7 +79,12 @@ class Permits:
                 # before the node has had an answer of this epoch, one of an older epoch may still count
                 self._die(permit, NOT_THERE)
         node.held, node.ends = list(tick["held"]), list(ends)
-        self._take_chunks(now, node, tick["out"])
+        for chunk in tick["out"]:
+            printing, session = node.permits.get(chunk["job"]), self.sessions.get(session_of(chunk["job"]))
+            # output is handed on; what its session does not fetch now, the node sends again
+            if printing is not None and session is not None and now <= session.fetches_until:
+                printing.chunks[chunk["name"]] = chunk
+                self._tell(printing)
         return True
 
     def _note_change(self) -> None:
@@ -120,16 +117,6 @@ class Permits:
         self.sessions[session].news[permit.job] = permit
         self._touched_sessions.add(session)
 
-    def _take_chunks(self, now: float, node: Node, chunks: Iterable[Message]) -> None:
-        """Hand on output; what a session does not fetch now, its node sends again."""
-        for chunk in chunks:
-            session = self.sessions.get(session_of(chunk["job"]))
-            if session is None or now > session.fetches_until:
-                continue
-            if (permit := node.permits.get(chunk["job"])) is not None:
-                permit.chunks[chunk["name"]] = chunk
-                self._tell(permit)
-
     def node_has_news(self, node_id: str) -> bool:
         """Whether an answer would bring something besides the lease that is wanted at once.
 
@@ -139,7 +126,7 @@ class Permits:
         void, _, killed = self._find_strange(node)
         if void or killed or node.wrote or (self._renews and node.choose_offers()):
             return True
-        return any(permit.stop > 0 for permit in node.list_stops())
+        return any(permit.stop > 0 for permit in node.list_permits("delivered"))
 
     def answer_node(self, now: float, node_id: str) -> Message:
         """The answer to the last tick of a node.  The permits in it are delivered from here on."""
@@ -152,9 +139,10 @@ class Permits:
             permit.state = "delivered"
         void, ends, abandoned = self._find_strange(node, now)
         stop = [[job, ABANDON] for job in abandoned]
-        for permit in node.list_stops():
-            permit.stop = -abs(permit.stop)  # it is in each answer from now on, but no news any more
-            stop.append([permit.job, -permit.stop])
+        for permit in node.list_permits("delivered"):
+            if permit.stop:
+                permit.stop = -abs(permit.stop)  # it is in each answer from now on, but no news any more
+                stop.append([permit.job, -permit.stop])
         wrote, node.wrote = [[*place, size] for place, size in node.wrote.items()], {}
         lists = {"orders": orders, "stop": stop, "void": void, "ack": ends, "wrote": wrote}
         times = {"tick": self.timers.tick, "lease": self.timers.lease, "grace": self.timers.grace}

@@ -23,8 +23,7 @@ from browser import Browser, find_browser
 from clusters import free_ports, real_cluster
 from conftest import Command, eventually
 from recorded import Recorded
-from simulated import Fate, SimulatedExecutor
-from simulation import Drive, make_session
+from simulation import Drive, Fate, SimulatedExecutor, make_session
 from warm import Warm
 
 from sessionrun.model.spec import SLOT, Check, Job, SessionSpec, TaskSpec, Workspace

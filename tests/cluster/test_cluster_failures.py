@@ -40,6 +40,7 @@ LONGEST_S = 900.0
 UNSEEN = "its end was not seen"
 """With its keeper and its root a node loses those who would see the exit code, and a code is never guessed."""
 
+CHAIN = ("session's root", "session's keeper", "supervisor")
 THAW_S = 1.0
 """So long after a node goes on that was frozen beyond its lease, what it ran has been killed."""
 
@@ -87,6 +88,18 @@ class Run:
                 found.add((parts[2], int(parts[3])))
         return found
 
+    def find_each(self, what: str, machine: str) -> list[psutil.Process]:
+        """One kind of process of a machine: `scheduler`, one of the session's chain, or what `pick` has."""
+        own = self.machines.lan.processes(machine)
+        if what == "scheduler":
+            return [one for one in own if "dask_scheduler" in words_of(one)]
+        if what in CHAIN:
+            command = Command(self.repository, self.repository / "results")
+            with suppress(AssertionError, psutil.Error, ValueError):  # one is being started
+                return [psutil.Process(command.chain(self.session_id)[CHAIN.index(what)])]
+            return []
+        return pick([one for one in own if f"/nodes/{machine}/node-" in words_of(one)], what)
+
 
 Undo = Callable[[], None]
 
@@ -94,31 +107,26 @@ Undo = Callable[[], None]
 # --- the failures: each begins, and returns how it ends ---
 
 
-def nothing() -> None:
-    """It is over by itself."""
-
-
-def kill(*what: str) -> Callable[[Run, str], Undo]:
-    """kill -9 of processes of one machine, at the same moment."""
+def send_to(what: tuple[str, ...], numbers: tuple[int, ...]) -> Callable[[Run, str], Undo]:
+    """Signals to processes of one machine, at the same moment; the first one named is stopped first."""
 
     def begin(run: Run, machine: str) -> Undo:
         found = find(run, what, machine)
-        for number in (signal.SIGSTOP, signal.SIGKILL):
+        for number in numbers:
             send(found, number)
-        return nothing
-
-    return begin
-
-
-def stop(*what: str) -> Callable[[Run, str], Undo]:
-    """SIGSTOP, and later SIGCONT; the first one named is stopped first."""
-
-    def begin(run: Run, machine: str) -> Undo:
-        found = find(run, what, machine)
-        send(found, signal.SIGSTOP)
         return lambda: send(found, signal.SIGCONT)
 
     return begin
+
+
+def kill(*what: str) -> Callable[[Run, str], Undo]:
+    """kill -9, after which nothing is left to go on."""
+    return send_to(what, (signal.SIGSTOP, signal.SIGKILL))
+
+
+def stop(*what: str) -> Callable[[Run, str], Undo]:
+    """SIGSTOP, and later SIGCONT."""
+    return send_to(what, (signal.SIGSTOP,))
 
 
 def kill_guard(run: Run, machine: str) -> Undo:
@@ -126,7 +134,7 @@ def kill_guard(run: Run, machine: str) -> Undo:
     run.machines.programs[machine].kill()
     run.machines.programs[machine].wait()
     run.machines.start_node(machine, 4)
-    return nothing
+    return lambda: None
 
 
 def find(run: Run, what: tuple[str, ...], machine: str) -> list[psutil.Process]:
@@ -134,7 +142,7 @@ def find(run: Run, what: tuple[str, ...], machine: str) -> list[psutil.Process]:
     found: list[psutil.Process] = []
 
     def look() -> bool:
-        each = [run.machines.find_each(one, machine) for one in what]
+        each = [run.find_each(one, machine) for one in what]
         found[:] = [process for processes in each for process in processes]
         return all(each)
 
@@ -146,24 +154,6 @@ def send(processes: list[psutil.Process], number: int) -> None:
     for process in processes:
         with suppress(ProcessLookupError):
             os.kill(process.pid, number)
-
-
-def kill_of_session(place: int) -> Callable[[Run, str], Undo]:
-    """kill -9 of the session's keeper (1) or supervisor (2)."""
-
-    def begin(run: Run, machine: str) -> Undo:
-        command = Command(run.repository, run.repository / "results")
-
-        def kill_it() -> bool:
-            with suppress(AssertionError, psutil.Error, ValueError, ProcessLookupError):
-                os.kill(command.chain(run.session_id)[place], signal.SIGKILL)
-                return True
-            return False
-
-        eventually(kill_it)
-        return nothing
-
-    return begin
 
 
 def cut(run: Run, machine: str) -> Undo:
@@ -240,8 +230,8 @@ ROWS = {
     "kill root": harmless(Failure(kill("root"))),
     "kill root and keeper": harmless(Failure(kill("root", "keeper")), losing=(UNSEEN,)),
     "kill link": harmless(Failure(kill("link"))),
-    "kill supervisor": harmless(Failure(kill_of_session(2), HEAD)),
-    "kill the session's keeper": harmless(Failure(kill_of_session(1), HEAD)),
+    "kill supervisor": harmless(Failure(kill("supervisor"), HEAD)),
+    "kill the session's keeper": harmless(Failure(kill("session's keeper"), HEAD)),
     "kill scheduler, long lease": harmless(Failure(kill("scheduler"), HEAD), faults=2),
     "kill scheduler, short lease": Row((Failure(kill("scheduler"), HEAD),)),
     CUT_SHORT: harmless(Failure(cut, lasts=(6.0, 8.0)), lease_s=30),
@@ -453,13 +443,6 @@ class Machines(RealCluster):
     def _start(self, name: str, *words: str) -> None:
         """On the machine of that name."""
         self.start_program(name, *self.argv(name, "cluster", *words), env=self.environment(name))
-
-    def find_each(self, what: str, machine: str) -> list[psutil.Process]:
-        """One kind of process of a machine: `scheduler`, or as `pick` of its node's."""
-        own = self.lan.processes(machine)
-        if what == "scheduler":
-            return [one for one in own if "dask_scheduler" in words_of(one)]
-        return pick([one for one in own if f"/nodes/{machine}/node-" in words_of(one)], what)
 
     def close(self) -> None:
         for program in self.programs.values():

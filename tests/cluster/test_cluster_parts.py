@@ -15,7 +15,7 @@ import pytest
 from clusters import RealCluster, RealSlurm, make_repository, real_cluster
 from conftest import Command, eventually, kill_together, slow
 from python_projects import lay_out_project, make_uv, make_wheels
-from stages import begin_repository, commit_all, git
+from stages import begin_repository, commit_all, git, make_program
 from test_cli_mirrors import TWO, Place, outcomes, place
 from test_cluster import listens_at
 from test_dispatch import WORKER, Dispatcher, write
@@ -43,6 +43,11 @@ def finish(command: Command, session_id: str) -> dict[str, Any]:
     while command("wait", session_id, "--through-holds", "--timeout", "60").returncode == WAITED_ENOUGH:
         pass
     return command.status(session_id)
+
+
+def work_on(command: Command, cluster: str, *tasks: dict[str, Any]) -> dict[str, Any]:
+    """Have tasks with worktrees run on a cluster; the status at their end."""
+    return finish(command, command.start(tasks, "--worktree", "--cluster", cluster))
 
 
 def run(command: Command, *words: str) -> dict[str, Any]:
@@ -217,11 +222,9 @@ def test_work_is_proved_where_it_was_done(site: Site, sessionrun: Command) -> No
     assert good["branch"] == "main-task-good-2" and good["landing"]["status"] == "landed"
     for task in (good, weak, again):
         assert git(sessionrun.cwd, "rev-parse", task["branch"]) == task["commit"]
+    names = ("again", "good", "good-2", "weak")
     assert git(sessionrun.cwd, "branch", "--list", "main-task-*").split() == [
-        "main-task-again",
-        "main-task-good",
-        "main-task-good-2",
-        "main-task-weak",
+        f"main-task-{name}" for name in names
     ]
     assert not list(sessionrun.directory(session_id).glob("jobs/*/*-prove/objects"))
 
@@ -328,10 +331,8 @@ def test_tasks_with_walls_work_on_nodes_and_see_nothing_of_them(sessionrun: Comm
         for policy, network in (("project", {"network": "none"}), ("strict", {"network": "none"}), ("none", {}))
     ]
     tasks[0]["prove"] = True
-    plan = write_plan(repository, *tasks)
     with real_cluster(sessionrun, env=home) as cluster:
-        words = ("--agent", "shell", "--worktree", "--cluster", cluster.address, plan)
-        view = run(sessionrun, *words)
+        view = work_on(sessionrun, cluster.address, *tasks)
         folder = sessionrun.directory(view["session_id"])
         for task in view["tasks"]:
             assert task["outcome"] == "succeeded", task["reason"]
@@ -350,18 +351,13 @@ def test_tasks_with_walls_work_on_nodes_and_see_nothing_of_them(sessionrun: Comm
     assert Path(home["HOME"], "mine").exists()  # by the task without walls
 
 
-def write_plan(repository: Path, *tasks: dict[str, Any]) -> str:
-    (repository / "plan.json").write_text(json.dumps({"prompts": tasks}))
-    return str(repository / "plan.json")
-
-
 @pytest.mark.slow
 def test_network_and_disk_on_a_node_have_limits_and_what_is_denied_comes_home(
     sessionrun: Command, server: Server
 ) -> None:
     """In every phase; and a job that keeps to its limit is not ended."""
     need_walls()
-    repository = make_repository(sessionrun.cwd)
+    make_repository(sessionrun.cwd)
     url = f"http://127.0.0.1:{server.port}/x"
     asks = f"curl -sSf {url} && ! curl -sSf https://telemetry.example.org/ && ! curl -sSf --noproxy '*' {url}"
     fills = "dd if=/dev/zero of={} bs=1M count=30 status=none; sleep 600"
@@ -375,8 +371,7 @@ def test_network_and_disk_on_a_node_have_limits_and_what_is_denied_comes_home(
         {"id": "small", "prompt": keeps, "sandbox": disk},
     ]
     with real_cluster(sessionrun, nodes=1, slots=4) as cluster:
-        words = ("--agent", "shell", "--worktree", "--cluster", cluster.address)
-        view = run(sessionrun, *words, write_plan(repository, *tasks))
+        view = work_on(sessionrun, cluster.address, *tasks)
         assert [one for one in cluster.find("n0") if "walls/proxy" in " ".join(one.cmdline())] == []
     asking, work, check, small = view["tasks"]
     assert [task["outcome"] for task in (asking, small)] == ["succeeded"] * 2, (asking["reason"], small["reason"])
@@ -391,29 +386,24 @@ def test_network_and_disk_on_a_node_have_limits_and_what_is_denied_comes_home(
 def test_a_log_in_that_is_renewed_on_a_node_is_that_of_the_node(sessionrun: Command) -> None:
     """The link is killed while the agent works: the next one takes the log-in back all the same."""
     need_walls()
-    repository, home = make_repository(sessionrun.cwd), make_home(sessionrun)
+    make_repository(sessionrun.cwd)
+    home = make_home(sessionrun)
     path, own = Path(home["HOME"], ".codex", "auth.json"), Path.home() / ".codex" / "auth.json"
     for login in (path, own):
         login.parent.mkdir()
         login.write_bytes(OLD)
-    program = sessionrun.cwd.parent / "bin" / "codex"
-    program.parent.mkdir()
     go = sessionrun.cwd / "go"
     wait = f"\nimport time\nsys.stdout.flush()\nwhile not os.path.exists({str(go)!r}): time.sleep(0.05)\n"
-    program.write_text(PROGRAM.format(python=sys.executable, way="rename", path="~/.codex/auth.json") + wait)
-    program.chmod(0o755)
+    script = PROGRAM.format(python=sys.executable, way="rename", path="~/.codex/auth.json") + wait
+    program = make_program(sessionrun.cwd.parent / "bin" / "codex", script)
     config = Path(os.environ["XDG_CONFIG_HOME"], "sessionrun", "config.toml")
     config.parent.mkdir(parents=True)
     config.write_text(f'[agents.own]\nargv = ["{program}"]\noutput = "text"\n')
     sandbox = {"policy": "project", "network": "allow", "read": str(sessionrun.cwd)}
-    plan = write_plan(repository, {"id": "a", "prompt": "renew", "agent": "own", "sandbox": sandbox})
+    plan = [{"id": "a", "prompt": "renew", "agent": "own", "sandbox": sandbox}]
     with real_cluster(sessionrun, nodes=1, env=home) as cluster:
-        done = sessionrun("run", "-q", "--worktree", "--cluster", cluster.address, plan)
-        assert done.returncode == 0, done.stderr
-        session_id = done.stdout.strip()
-        sessionrun.sessions.append(session_id)
-        answer = sessionrun.directory(session_id) / "task-a.txt"
-        eventually(lambda: answer.exists() and answer.read_text().startswith("renewed"))
+        session_id = sessionrun.start(plan, "--worktree", "--cluster", cluster.address)
+        eventually(lambda: sessionrun.output(session_id, "a").startswith("renewed"))
         kill_together(cluster.find_chain("n0", "link"))
         go.touch()
         view = finish(sessionrun, session_id)
@@ -426,35 +416,27 @@ def test_a_log_in_that_is_renewed_on_a_node_is_that_of_the_node(sessionrun: Comm
 def test_memory_on_a_node(sessionrun: Command) -> None:
     need_walls()
     need_groups(Sandbox("project", memory=1 << 30))
-    repository = make_repository(sessionrun.cwd)
+    make_repository(sessionrun.cwd)
     eats = "python3 -c \"kept = bytearray({} << 20); kept[::4096] = b'x' * len(kept[::4096])\""
     sandbox = {"policy": "project", "memory": "100M"}
     tasks = [{"id": f"m{size}", "prompt": eats.format(size), "sandbox": sandbox} for size in (10, 300)]
     with real_cluster(sessionrun, nodes=1) as cluster:
-        words = ("--agent", "shell", "--worktree", "--cluster", cluster.address)
-        small, large = run(sessionrun, *words, write_plan(repository, *tasks))["tasks"]
+        small, large = work_on(sessionrun, cluster.address, *tasks)["tasks"]
     assert small["outcome"] == "succeeded", small["reason"]
     assert large["reason"] == "oom: its walls let it have 100 MiB of memory, and it wanted more"
     assert not list(Path("/sys/fs/cgroup").glob(f"**/sessionrun-{sessionrun.sessions[-1]}*"))
 
 
-REFUSES = "#!/bin/sh\necho 'bwrap: No permissions to create a new namespace' >&2\nexit 1\n"
-
-
 @pytest.mark.slow
 def test_tasks_with_walls_go_where_they_can_be_built_and_wait_for_such_a_node(sessionrun: Command) -> None:
     need_walls()
-    repository = make_repository(sessionrun.cwd)
-    stub = sessionrun.cwd / "stub" / "bwrap"
-    stub.parent.mkdir()
-    stub.write_text(REFUSES)
-    stub.chmod(0o755)
+    make_repository(sessionrun.cwd)
+    refuses = "echo 'bwrap: No permissions to create a new namespace' >&2\nexit 1"
+    stub = make_program(sessionrun.cwd / "stub" / "bwrap", refuses)
     tasks = [{"id": f"w{number}", "prompt": "echo > made", "sandbox": "project"} for number in range(4)]
-    plan = write_plan(repository, *tasks, {"id": "bare", "prompt": "echo > made"})
+    tasks.append({"id": "bare", "prompt": "echo > made"})
     with real_cluster(sessionrun, nodes=0) as cluster:
-        words = ("run", "-q", "--agent", "shell", "--worktree", "--cluster", cluster.address, plan)
-        session_id = sessionrun(*words).stdout.strip()
-        sessionrun.sessions.append(session_id)
+        session_id = sessionrun.start(tasks, "--worktree", "--cluster", cluster.address)
         usual = cluster.env["PATH"]
         cluster.env["PATH"] = f"{stub.parent}:{usual}"
         cluster.start_node("thin", 4)
@@ -498,8 +480,7 @@ def test_an_environment_is_built_and_used_on_a_node(sessionrun: Command, own_pla
         sandbox = {"policy": "project", "network": "none", "read": [str(own_place / "wheels")]}
         tasks.append({**task, "sandbox": sandbox if inside else "none"})
     with real_cluster(sessionrun, nodes=1, env={**env, "PYTHONHOME": ""}) as cluster:
-        words = ("--agent", "shell", "--worktree", "--cluster", cluster.address)
-        ended = run(sessionrun, *words, write_plan(top, *tasks))["tasks"]
+        ended = work_on(sessionrun, cluster.address, *tasks)["tasks"]
     for one in ended:
         assert (one["outcome"], one["proof"]) == ("succeeded", "proved"), one["reason"]
         assert Path(one["environment"]["path"]).name == f".env-{one['branch']}"
@@ -519,14 +500,14 @@ def test_walls_on_nodes_of_slurm(own_slurm: RealSlurm, sessionrun: Command) -> N
     task: dict[str, Any] = {"id": "a", "prompt": script, "check": "test -e made", "setup": ["echo > set-up"]}
     task |= {"prove": True, "env": {"R": str(sessionrun.results)}}
     task |= {"sandbox": {"policy": "project", "network": "none"}}
-    words = ("--agent", "shell", "--worktree", "--cluster", "slurm")
-    view = run(sessionrun, *words, write_plan(repository, task))
+    view = work_on(sessionrun, "slurm", task)
     assert view["tasks"][0]["outcome"] == "succeeded", view["tasks"][0]["reason"]
     said = (sessionrun.directory(view["session_id"]) / "task-a.txt").read_text()
     assert said.startswith("none\n") and "session-" not in said
     assert "work" in git(repository, "log", "--format=%s", view["tasks"][0]["branch"]).splitlines()
     assert {"made", "set-up"} <= {*git(repository, "ls-tree", "--name-only", view["tasks"][0]["branch"]).split()}
     task["sandbox"] |= {"memory": "1G"}
-    done = sessionrun("run", *words, write_plan(repository, task))
+    (repository / "plan.json").write_text(json.dumps([task]))
+    done = sessionrun("run", "--agent", "shell", "--worktree", "--cluster", "slurm", "plan.json")
     why = "sandbox.memory: Slurm has limits of its own, say it with --slurm-option"
     assert (done.returncode, done.stderr) == (2, f"sessionrun: error: task 1 (ID: a): {why}\n")

@@ -37,8 +37,8 @@ from sessionrun.cluster.dask_executor import DaskExecutor
 from sessionrun.cluster.ends import Head
 from sessionrun.cluster.findings import check_clusters, check_replicas, iterate_replicas, remove_replica
 from sessionrun.cluster.homecoming import take_rescue
-from sessionrun.cluster.messages import LEASE_OVER
 from sessionrun.cluster.orders import Replicas, place_request
+from sessionrun.cluster.permits import LEASE_OVER
 from sessionrun.cluster.replica import (
     PACK,
     WORK,
@@ -232,22 +232,17 @@ def test_a_replica_goes_when_nothing_uses_it(node: Node, monkeypatch: pytest.Mon
     assert "there are worktrees in it" in str(remove_replica(replica))
     (node.home / "worktrees" / "w").rmdir()
     assert not list(check_replicas(node.nodes))
-    assert remove_replica(replica, dry_run=True) is None and node.home.exists()
-    (record,) = [one for one in clean_cache() if one["what"] == "replica"]
-    assert record["removed"] and not node.home.exists()
-
-
-def test_a_replica_is_changed_by_one_process_at_a_time(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SESSIONRUN_NODES", str(node.nodes))
-    (found,) = iterate_replicas(node.nodes)
-    shutil.rmtree(node.jobs / "release")
     receiving = threading.Thread(target=node.receive, args=("prepare",))
-    with hold_entry(node.home, 0.0):
-        assert remove_replica(found) == IN_USE
+    with hold_entry(node.home, 0.0):  # one process at a time changes it
+        assert remove_replica(replica) == IN_USE
         receiving.start()
         receiving.join(0.5)
         assert receiving.is_alive()
     receiving.join()
+    shutil.rmtree(node.jobs / "prepare")
+    assert remove_replica(replica, dry_run=True) is None and node.home.exists()
+    (record,) = [one for one in clean_cache() if one["what"] == "replica"]
+    assert record["removed"] and not node.home.exists()
 
 
 def test_a_configured_cluster_is_asked_unless_one_session_is_meant(own_place: Path) -> None:

@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 from conftest import Command
-from simulated import Fate, SimulatedExecutor
-from simulation import Drive, as_read, make_session
+from simulation import Drive, Fate, SimulatedExecutor, as_read, make_session
 from stages import git, make_repository_of
 
 from sessionrun.client.planning.plan import Planned

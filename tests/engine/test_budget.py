@@ -16,8 +16,7 @@ from agent_samples import sample_path
 from conftest import Command, eventually
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from simulated import Fate, FateKind, SimulatedExecutor
-from simulation import Drive, make_session
+from simulation import Drive, Fate, FateKind, SimulatedExecutor, make_session
 from stages import make_program
 
 from sessionrun.agents import table

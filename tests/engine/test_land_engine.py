@@ -12,8 +12,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated import Fate, SimulatedExecutor
-from simulation import Drive, Scripted, make_session
+from simulation import Drive, Fate, Scripted, SimulatedExecutor, make_session
 
 from sessionrun.cluster import rules as cluster_rules
 from sessionrun.engine import moves

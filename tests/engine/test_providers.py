@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated import Fate, SimulatedExecutor
-from simulation import EPOCH_S, Drive, Planned, judge, make_session, task
+from simulation import EPOCH_S, Drive, Fate, Planned, SimulatedExecutor, judge, make_session, task
 
 from sessionrun.agents.table import BUILTIN
 from sessionrun.engine.fold import apply

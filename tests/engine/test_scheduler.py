@@ -27,8 +27,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from simulated import Fate, SimulatedExecutor
-from simulation import EPOCH_S, Drive, Scripted, make_session, see_output, task
+from simulation import EPOCH_S, Drive, Fate, Scripted, SimulatedExecutor, make_session, see_output, task
 
 from sessionrun.engine.moves import backoff_s
 from sessionrun.engine.scheduler import CancelJob, Order, Record, StartJob, decide, find_wake

@@ -11,8 +11,18 @@ from zlib import crc32
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from simulated import Fate, SimulatedExecutor
-from simulation import AGENTS, CLASSES, EPOCH_S, Drive, Planned, as_read, judge, make_session
+from simulation import (
+    AGENTS,
+    CLASSES,
+    EPOCH_S,
+    Drive,
+    Fate,
+    Planned,
+    SimulatedExecutor,
+    as_read,
+    judge,
+    make_session,
+)
 
 from sessionrun.engine.fold import apply
 from sessionrun.engine.moves import job_tokens, span_tokens

@@ -19,8 +19,7 @@ import pytest
 from conftest import Command, eventually
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated import Fate, SimulatedExecutor
-from simulation import PLACES, Drive, Planned, Scripted, make_session
+from simulation import PLACES, Drive, Fate, Planned, Scripted, SimulatedExecutor, make_session
 
 from sessionrun.agents import table
 from sessionrun.client.planning.plan import Planned as PlannedSession

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 from calls import each_call, forked, needs_calls, run_watched
-from conftest import Command, eventually
-from queue_contract import find_ready
+from conftest import Command
 from stages import git, make_program, make_repository_of
 
 from sessionrun.client.notices import SessionWarning
@@ -31,8 +30,9 @@ def repository(own_place: Path) -> Path:
     return own_place
 
 
-def titles() -> list[str]:
-    return [task.title for task in open_queue().load() if not task.is_group and task.status != "closed"]
+def tasks(**wanted: Any) -> list[QueueTask]:
+    found = open_queue().load()
+    return [task for task in found if all(getattr(task, key) == value for key, value in wanted.items())]
 
 
 def added(found: Ingested) -> list[str]:
@@ -77,7 +77,7 @@ def test_from_the_root_and_the_shelf(repository: Path, sessionrun: Command) -> N
     would = sessionrun.load("ingest", "--dry-run")
     assert (would["dry_run"], [task["id"] for task in would["added"]]) == (True, [None])
     assert (repository / SUGGESTIONS).exists()
-    assert titles() == ["known"]
+    assert [task.title for task in tasks()] == ["known"]
     assert not (repository / ".git" / "sessionrun-ingest").exists()
     (side / SUGGESTIONS).write_text("Write the manual")
     put_aside(find_place(side), side / SUGGESTIONS)  # as RELEASE does
@@ -85,10 +85,10 @@ def test_from_the_root_and_the_shelf(repository: Path, sessionrun: Command) -> N
     found = sessionrun("ingest", "--group", "next")
     assert found.stdout == "task-2: Fix the login\ntask-3: Write the manual\n"
     assert found.stderr == "2 added, 2 in the queue already\n"
-    assert {task.group for task in find_ready(open_queue())} == {None, "next"}
+    assert {task.group for task in tasks(is_ready=True)} == {None, "next"}
     assert not (repository / SUGGESTIONS).exists() and (side / SUGGESTIONS).exists()
     assert sessionrun("ingest").stderr == "0 added, 0 in the queue already\n"
-    for task in find_ready(open_queue()):
+    for task in tasks(is_ready=True):
         open_queue().close(task.id)
     (repository / SUGGESTIONS).write_text("Fix the login\n")  # again: it came back
     shown = sessionrun.load("ingest")
@@ -193,8 +193,7 @@ def test_two_at_once_take_each_line_once(repository: Path, sessionrun: Command) 
     both = [sessionrun.popen("ingest", "--json", stdout=subprocess.PIPE) for _ in range(2)]
     counts = [len(json.loads(one.communicate(timeout=60)[0])["added"]) for one in both]
     assert sum(counts) == 50
-    assert len(set(titles())) == len(titles()) == 50
-    eventually(lambda: all(one.poll() is not None for one in both))
+    assert len({task.title for task in tasks()}) == len(tasks()) == 50
 
 
 # --- `split` ---
@@ -214,11 +213,6 @@ def play(sessionrun: Command, *answers: str) -> None:
     (sessionrun.cwd / "sessionrun.toml").write_text(
         f'[agents.model]\nargv = ["{script}", "{{approve_args}}"]\napprove_args = ["--change-all"]\n'
     )
-
-
-def tasks(**wanted: Any) -> list[QueueTask]:
-    found = open_queue().load()
-    return [task for task in found if all(getattr(task, key) == value for key, value in wanted.items())]
 
 
 @pytest.mark.parametrize(
@@ -297,8 +291,8 @@ def test_an_agent_splits_a_goal_and_the_group_closes_with_its_tasks(sessionrun: 
     spec = json.loads((sessionrun.directory(session["session_id"]) / "spec.json").read_bytes())
     assert spec["approve"] is False
     feed = open_queue()
-    assert [task.id for task in find_ready(feed, group)] == ["task-1", "task-2"]
-    assert {task.body for task in find_ready(feed, group)} == {f"Part of: {GOAL}"}
+    parts = [(task.id, task.body) for task in tasks(is_ready=True, group=group)]
+    assert parts == [("task-1", f"Part of: {GOAL}"), ("task-2", f"Part of: {GOAL}")]
     feed.close("task-1")
     assert feed.show(group).status == "open"
     feed.close("task-2")

@@ -1,4 +1,4 @@
-"""The task queue in `task_queue.json`: its shape, its rules, and several writers at once."""
+"""The task queue: the contract of its backends, `task_queue.json` with its shape and its rules, and Beads."""
 
 from __future__ import annotations
 
@@ -18,18 +18,162 @@ from beads_standin import STORE, answer
 from conftest import Command, eventually
 from hypothesis import given
 from hypothesis import strategies as st
-from queue_contract import ANN, BOB, check_feed, create, find_ready, ready
 from stages import make_program
 
 from sessionrun.model.errors import InputError, StoreError
 from sessionrun.model.places import Repository
 from sessionrun.queue import beads
-from sessionrun.queue.beads import PROGRAMS, BeadsFeed, Program
+from sessionrun.queue.beads import ASKED_AGAIN, PROGRAMS, BeadsFeed, Program
 from sessionrun.queue.feed import Feed, settle_groups
 from sessionrun.queue.file import FINDINGS, FileContents, FileFeed
-from sessionrun.queue.open import parse_list
-from sessionrun.queue.task import LOCK_NAME, Changes, Draft, QueuePlace, QueueTask, find_circle, find_place
+from sessionrun.queue.open import load_tasks, parse_list
+from sessionrun.queue.task import (
+    LOCK_NAME,
+    Changes,
+    Draft,
+    QueuePlace,
+    QueueTask,
+    Worker,
+    find_circle,
+    find_place,
+)
 from sessionrun.store import locks
+
+# --- what every backend has to do: one story, told to a feed by the methods of `Feed` alone ---
+
+ANN = Worker("w1", "11111111-1111-4111-8111-111111111111")
+BOB = Worker("w2", "22222222-2222-4222-8222-222222222222")
+
+
+def create(feed: Feed, title: str, **values: object) -> QueueTask:
+    (task,) = feed.create([Draft(title, **values)])  # type: ignore[arg-type]
+    assert task is not None
+    return task
+
+
+def ready(feed: Feed, group: str | None = None) -> list[str]:
+    """The titles of what may be claimed, in its order."""
+    return [task.title for task in load_tasks(feed, ready=True, group=group)]
+
+
+def check_feed(feed: Feed) -> None:
+    """The story: five tasks, one of them blocked, two in a group."""
+    assert feed.load() == load_tasks(feed, ready=True) == []
+    low = create(feed, "low", priority=-1)
+    plain = create(feed, "plain", body="First line\n\n- second, with \u00fc\n")
+    blocked = create(feed, "blocked", priority=2, depends=(plain.id,))
+    parts = [create(feed, title, group="convoy") for title in ("part 1", "part 2")]
+    expected = ("First line\n\n- second, with \u00fc", "open", True)
+    assert (plain.body.strip(), plain.status, plain.is_ready) == expected
+    assert (blocked.depends, blocked.blocked_by, blocked.is_ready) == ((plain.id,), (plain.id,), False)
+    (group,) = (task for task in feed.load() if task.is_group)
+    assert (group.title, group.is_ready) == ("convoy", False)
+    assert {part.group for part in parts} == {group.id}
+    assert ready(feed) == ["plain", "part 1", "part 2", "low"]
+    assert ready(feed, "convoy") == ready(feed, group.id) == ["part 1", "part 2"]
+    check_claims(feed, plain, blocked)
+    check_groups(feed, group, parts)
+    check_changes(feed, low)
+
+
+def stand(task: QueueTask | None) -> tuple[str, Worker | None, str | None] | None:
+    """Its status, which worker has it, and why."""
+    return None if task is None else (task.status, task.worker, task.reason)
+
+
+def check_claims(feed: Feed, plain: QueueTask, blocked: QueueTask) -> None:
+    """One worker has a task; nothing that is blocked is ever claimed; a claim of a dead worker comes back."""
+    assert feed.claim(blocked.id, ANN) is None
+    claimed = feed.claim(plain.id, ANN)
+    assert stand(claimed) == ("claimed", ANN, None)
+    assert feed.claim(plain.id, BOB) is None
+    assert feed.claim(plain.id, ANN) == claimed  # it asks again after a crash
+    assert feed.close(plain.id, worker=BOB) is None
+    assert feed.reopen(plain.id, worker=BOB) is None
+    assert feed.show(plain.id).status == "claimed"
+    assert feed.claim(blocked.id, BOB) is None  # what it depends on is only claimed
+    free = feed.edit(blocked.id, Changes(depends=()))
+    with pytest.raises(InputError, match=f"{plain.id}: it is claimed; close or reopen it first"):
+        feed.remove(plain.id)
+    assert feed.edit(free.id, Changes(depends=(plain.id,))).blocked_by == (plain.id,)
+    gone = "its worker w1 is gone"
+    assert stand(feed.reopen(plain.id, reason=gone, worker=ANN)) == ("open", None, gone)
+    assert feed.close(plain.id, worker=ANN) is None  # which was not dead after all
+    assert stand(feed.claim(plain.id, BOB)) == ("claimed", BOB, gone)  # for the prompt of the next worker
+    assert stand(feed.close(plain.id, reason="merged", worker=BOB)) == ("closed", None, "merged")
+    opened = feed.reopen(plain.id)
+    assert opened is not None and opened.reason in (None, ASKED_AGAIN)  # not that of an earlier time
+    assert feed.claim(plain.id, ANN) is not None
+    assert feed.close(plain.id, worker=ANN) is not None
+    assert ready(feed)[0] == "blocked"
+    assert feed.claim(blocked.id, ANN) is not None
+    failed = feed.reopen(blocked.id, reason="three attempts failed", worker=ANN)
+    assert stand(failed) == ("open", None, "three attempts failed")
+    for _ in range(2):  # the second time it is what was asked for
+        assert feed.close(blocked.id) is not None
+
+
+def check_groups(feed: Feed, group: QueueTask, parts: list[QueueTask]) -> None:
+    """A group closes with its last task, and is open while one of them is."""
+    assert feed.claim(group.id, ANN) is None
+    with pytest.raises(InputError, match=f"{group.id}: it is a group.*{parts[0].id}, {parts[1].id}"):
+        feed.close(group.id)
+    with pytest.raises(InputError, match=f"{group.id}: it is the group of {parts[0].id}, {parts[1].id}"):
+        feed.remove(group.id)
+    feed.close(parts[0].id)
+    assert feed.show(group.id).status == "open"
+    feed.close(parts[1].id)
+    assert feed.show(group.id).status == "closed"
+    feed.reopen(parts[0].id)
+    assert feed.show(group.id).status == "open"
+    feed.close(parts[0].id)
+    assert feed.show(group.id).status == "closed"
+    check_outer_groups(feed, group)
+
+
+def check_outer_groups(feed: Feed, group: QueueTask) -> None:
+    """What a task does to its group, that does to the groups around it."""
+    outer = feed.edit(group.id, Changes(group="fleet")).group
+    assert outer is not None
+
+    def stand() -> list[str]:
+        return [feed.show(name).status for name in (group.id, outer)]
+
+    assert stand() == ["closed", "closed"]
+    late = create(feed, "late", group=group.id)
+    assert stand() == ["open", "open"]
+    feed.edit(late.id, Changes(group=""))
+    assert stand() == ["closed", "closed"]
+    feed.edit(late.id, Changes(group=group.id))
+    assert stand() == ["open", "open"]
+    feed.remove(late.id)
+    assert stand() == ["closed", "closed"]
+
+
+def check_changes(feed: Feed, low: QueueTask) -> None:
+    other = create(feed, "other", depends=(low.id,))
+    with pytest.raises(InputError):
+        feed.edit(low.id, Changes(depends=(other.id,)))  # a circle
+    with pytest.raises(InputError):
+        create(feed, "lost", depends=("nosuch",))
+    for refused in (lambda: feed.show("nosuch"), lambda: feed.close("nosuch"), lambda: ready(feed, "nosuch")):
+        with pytest.raises(InputError, match="the queue has no"):
+            refused()
+    with pytest.raises(InputError, match=f"{low.id}: {other.id} depends on it"):
+        feed.remove(low.id)
+    changed = feed.edit(other.id, Changes("-new title", "new body", 1, (), None))
+    assert (changed.title, changed.body, changed.priority, changed.depends) == ("-new title", "new body", 1, ())
+    assert ready(feed) == ["-new title", "low"]
+    feed.remove(low.id)
+    assert ready(feed) == ["-new title"]
+    assert feed.create([Draft("-new title"), Draft("newer"), Draft("newer")], unless_known=True)[::2] == [
+        None,
+        None,
+    ]
+    assert ready(feed) == ["-new title", "newer"]
+
+
+# --- the task queue in a file ---
 
 SEED = {
     "tasks": [
@@ -78,7 +222,7 @@ def test_a_foreign_file_is_understood_and_kept(feed: FileFeed) -> None:
     ]
     expected = ("All of it", None, "someday")
     assert (tasks["task-2"].body, tasks["task-3"].worker, tasks["task-5"].backend_status) == expected
-    assert [task.id for task in find_ready(feed)] == ["task-2"]
+    assert ready(feed) == ["Fix it"]
     assert feed.claim("task-2", ANN) is not None
     assert create(feed, "New").id == "task-6"  # task-5 is taken
     changed = load(feed)
@@ -91,9 +235,6 @@ def test_a_foreign_file_is_understood_and_kept(feed: FileFeed) -> None:
     assert changed["tasks"][6] == {"id": "task-6", "title": "New", "status": "pending"}
     feed.close("task-2")
     assert load(feed)["tasks"][1] == {**SEED["tasks"][1], "status": "done"}  # type: ignore[index]
-    assert feed.show("task-4").status == "open"
-    feed.close("task-3")
-    assert feed.show("task-4").status == "closed"
 
 
 def test_what_an_entry_may_hold_is_documented(feed: FileFeed) -> None:
@@ -167,7 +308,7 @@ def test_tasks_wait_for_what_their_groups_wait_for(feed: FileFeed) -> None:
 
 def test_a_dependency_that_was_removed_by_hand_blocks(feed: FileFeed) -> None:
     write(feed, {"tasks": [{"id": "a", "title": "A", "depends_on": ["gone", "gone"]}]})
-    assert (find_ready(feed), feed.show("a").blocked_by) == ([], ("gone",))
+    assert (ready(feed), feed.show("a").blocked_by) == ([], ("gone",))
 
 
 names = st.sampled_from("abcdef")
@@ -269,35 +410,19 @@ def test_many_tasks_cost_little(feed: FileFeed) -> None:
     """Twice as many tasks make about twice as many steps, not four times: what is looked at is counted."""
     looks: list[int] = []
     events: list[str] = []
+    first = create(feed, "first").id
     for count in (200, 400):
-        contents = FileContents({"tasks": [], "next_id": 1})
-        for number in range(count):
-            contents.make(Draft(f"t{number}", group=f"g{number % 7}"))
+        drafts = [
+            Draft(f"{count}-{number}", depends=(first,), group=f"{count}-{number % 7}") for number in range(count)
+        ]
         events.clear()
         sys.setprofile(lambda frame, event, argument: events.append(event))
-        tasks: dict[str, QueueTask] = contents.load()
-        find_circle(tasks)
+        feed.create(drafts)
         sys.setprofile(None)
         looks.append(events.count("call"))
+        feed.place.unlink()
+        first = create(feed, "first").id
     assert looks[1] < 3 * looks[0]
-
-
-def test_many_tasks_of_a_group_are_made_without_a_look_at_the_queue_for_each(
-    feed: FileFeed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Meanwhile no other worker gets a task."""
-    load, looks = FileContents.load, list[int]()
-
-    def count(contents: FileContents, *words: Any, **how: Any) -> dict[str, QueueTask]:
-        looks[-1] += 1
-        return load(contents, *words, **how)
-
-    first = create(feed, "first").id
-    monkeypatch.setattr(FileContents, "load", count)
-    for number in (2, 20):
-        looks.append(0)
-        feed.create([Draft(f"t{number}-{one}", depends=(first,), group=f"g{one % 2}") for one in range(number)])
-    assert looks[0] == looks[1]
 
 
 # --- the task queue in Beads ---
@@ -415,7 +540,7 @@ def test_what_is_somebody_s_is_not_ours(bd: BeadsFeed, program: StandIn) -> None
     assert part.group is not None
     program.run("dep", "add", part.group, gate.id)
     program.run("update", gate.id, "--claim", "--actor=eve")
-    assert find_ready(bd) == []
+    assert ready(bd) == []
     by_title = {task.title: task for task in bd.load()}
     expected = {"mine": "deferred", "deferred": "deferred", "gate": "claimed", "part": "deferred", "epic": "open"}
     assert {title: task.status for title, task in by_title.items()} == expected

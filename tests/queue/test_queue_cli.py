@@ -287,12 +287,9 @@ class Town:
 
     def popen(self) -> subprocess.Popen[str]:
         """Start the script as `gt` does: with words of its own, in the worktree."""
-        argv = [str(SCRIPT), "Run gt prime"]
-        streams: dict[str, Any] = {
-            **dict.fromkeys(("stdout", "stderr"), subprocess.PIPE),
-            "stdin": subprocess.DEVNULL,
-        }
-        return subprocess.Popen(argv, cwd=self.sessionrun.cwd, env=self.environ, text=True, **streams)
+        where: Any = {"cwd": self.sessionrun.cwd, "env": self.environ, "stdin": subprocess.DEVNULL, "text": True}
+        pipe = subprocess.PIPE
+        return subprocess.Popen([str(SCRIPT), "Run gt prime"], stdout=pipe, stderr=pipe, **where)
 
     def run(self) -> tuple[int, str, str]:
         """Exit code and outputs."""

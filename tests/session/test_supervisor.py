@@ -26,8 +26,7 @@ from conftest import Command, eventually, slow
 from hostile import Hostile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from simulated import Fate, SimulatedExecutor
-from simulation import AGENTS, Drive, Planned
+from simulation import AGENTS, Drive, Fate, Planned, SimulatedExecutor
 from test_workspaces import Project
 from test_worktrees import project
 

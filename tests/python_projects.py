@@ -65,8 +65,10 @@ version = "1.0"
 
 [project.scripts]
 demo = "demo:main"
+
+[project.optional-dependencies]
+test = ["pytest"]
 """
-EXTRAS: Final = '\n[project.optional-dependencies]\ntest = ["pytest"]\n'
 
 DEMO: Final = 'WHERE = __file__\n\ndef main():\n    print("demo at", WHERE)\n'
 PYTEST: Final = 'import sys\n\ndef main():\n    print("pytest in", sys.prefix)\n'
@@ -80,10 +82,10 @@ exec {program} "$@"
 """
 
 
-def lay_out_project(top: Path, *, extras: bool = True) -> Path:
+def lay_out_project(top: Path) -> Path:
     """A project `demo` with a package below `src`, which an install in editable form compiles in place."""
     files = {
-        "pyproject.toml": PROJECT + (EXTRAS if extras else ""),
+        "pyproject.toml": PROJECT,
         "build_backend/backend.py": BACKEND,
         "src/demo/__init__.py": DEMO,
         ".gitignore": "*.egg-info/\n*.so\n__pycache__/\n",

@@ -46,21 +46,15 @@ class MergeRoom:
     git: Git
     index: Path | None
 
-    def merge(self, ours: str, theirs: str) -> Merged:
-        """Merge two commits."""
+    def merge(self, ours: str, theirs: str, *, marks: bool = False) -> Merged:
+        """Merge two commits; with `marks` what conflicts is in the tree, with marks and the common version."""
         if self.index is not None:
-            return self._merge_by_index(ours, theirs, self.index)
-        conflicts, output = _merge(self.git, *_MERGE_TREE, ours, theirs)
+            return self._merge_by_index(ours, theirs, self.index, marks=marks)
+        conflicts, output = _merge(self.git, *(_DIFF3 if marks else ()), *_MERGE_TREE, ours, theirs)
         tree, *files = split_names(output)
-        return Merged(None if conflicts else tree, files)
+        return Merged(None if conflicts and not marks else tree, files)
 
-    def mark(self, ours: str, theirs: str) -> str:
-        """The tree of a merge of two commits; what conflicts is in it with marks, and with the common version."""
-        if self.index is not None:
-            return self._merge_by_index(ours, theirs, self.index, marks=True).tree or ""
-        return split_names(_merge(self.git, *_DIFF3, *_MERGE_TREE, ours, theirs)[1])[0]
-
-    def _merge_by_index(self, ours: str, theirs: str, index: Path, *, marks: bool = False) -> Merged:
+    def _merge_by_index(self, ours: str, theirs: str, index: Path, *, marks: bool) -> Merged:
         """`merge` with git older than 2.38.  Only files that change are written into the work tree."""
         own = self.git.with_index(index)
         try:

@@ -135,8 +135,8 @@ def find_mend_base(fence: Fence, request: WorkspaceRequest, base: MendBase, fold
         lost = f"the branch {base.target.removeprefix('refs/heads/')}" if target is None else "the work"
         raise SessionrunError(f"{lost} that is to be mended is gone")
     with open_merge_room(fence, target, folder) as room:
-        tree = room.mark(target, tip)
-    return commit_repeatably(git, tree, (target, tip), f"{MEND_SUBJECT}{request.task}: both sides\n")
+        tree = room.merge(target, tip, marks=True).tree
+    return commit_repeatably(git, tree or "", (target, tip), f"{MEND_SUBJECT}{request.task}: both sides\n")
 
 
 def finish_mend(git: Git, request: WorkspaceRequest, released: Place) -> Place:

@@ -364,7 +364,7 @@ def find_claims(folder: Path) -> Iterator[tuple[Path, Claim | JobFileError]]:
 
 
 def prepare_jobs(folder: Path, branch: str | None = None) -> list[tuple[Path, Claim]]:
-    """The claims of a job's attempt, or those of a branch, the oldest first; `JobFileError` for a bad one."""
+    """The claims of a job's attempt, or of a branch, the oldest first; raises `JobFileError` for a bad one."""
     jobs = sorted(folder.parent.glob(f"{folder.name.partition('-')[0]}-*-prepare*"))
     claims = ((job, load_claim(job)) for job in jobs)
     return [(job, claim) for job, claim in claims if claim is not None and branch in (None, claim.branch)]

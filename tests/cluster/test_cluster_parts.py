@@ -16,7 +16,7 @@ from clusters import RealCluster, RealSlurm, make_repository, real_cluster
 from conftest import Command, eventually, kill_together, slow
 from python_projects import lay_out_project, make_uv, make_wheels
 from stages import begin_repository, commit_all, git, make_program
-from test_cli_mirrors import TWO, Place, outcomes, place
+from test_cli_cache import TWO, Place, outcomes, place
 from test_cluster import listens_at
 from test_dispatch import WORKER, Dispatcher, write
 from test_mending import JOIN, Yard, clash

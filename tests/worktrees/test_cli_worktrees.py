@@ -40,7 +40,6 @@ BROKEN = {
         {"id": "none", "prompt": "true", "workspace": "none"},
     ]
 }
-WAITS = "while ! [ -e ../../go ]; do sleep 0.2; done"
 
 
 class Project(Command):

@@ -56,12 +56,12 @@ class Shop:
     All have long names with spaces: no first line of a script could hold them, and a URL spells them otherwise.
     """
 
-    def __init__(self, place: Path, **project: bool) -> None:
+    def __init__(self, place: Path) -> None:
         self.wheels = make_wheels(place / "wheels")
         self.log = make_uv(place / "bin", self.wheels)
         self.root = Path(os.path.realpath(place)) / "with space" / ("x" * 120)
         self.cache = self.root / "cache"
-        self.project = lay_out_project(self.root / "project", **project)
+        self.project = lay_out_project(self.root / "project")
         make_repository_of(self.project, {})
 
     def request(self, name: str, **changes: object) -> EnvironmentRequest:

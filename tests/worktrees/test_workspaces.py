@@ -106,14 +106,6 @@ class Project:
         environ = {**os.environ, **IDENTITY}
         subprocess.run(["sh", "-ec", script], cwd=cwd, check=True, capture_output=True, env=environ)
 
-    def check_patch(self, patch: Path, base: str, commit: str) -> None:
-        """On the base, it gives the tree of the commit."""
-        git = Git(self.top).with_index(self.root / "patch-index")
-        git("read-tree", base)
-        if patch.stat().st_size:
-            git("apply", "--cached", "--whitespace=nowarn", str(patch))
-        assert git.line("write-tree") == git.line("rev-parse", f"{commit}^{{tree}}"), patch
-
     def show(self, commit: str, name: str) -> bytes:
         return Git(self.top)("cat-file", "blob", f"{commit}:{name}")
 

@@ -52,13 +52,6 @@ class Bench:
         self.request = WorkspaceRequest(project.repository(), "s1", "t", "do it", patch=patch)
         self._whole = Tree(project.root)
 
-    def begin_anew(self) -> None:
-        """All as it was."""
-        for path in self.project.root.iterdir():
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-        self._whole.lay_out(self.project.root)
-        refresh(self.project.top)
-
     def make_folder(self, name: str) -> Path:
         folder = self.jobs / name
         folder.mkdir(parents=True)
@@ -101,7 +94,10 @@ class Bench:
         kills = 0
 
         def start(environ: Mapping[str, str]) -> tuple[WorkspaceRequest, Path]:
-            self.begin_anew()
+            for path in self.project.root.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            self._whole.lay_out(self.project.root)
+            refresh(self.project.top)
             request, folder = begin(), self.make_folder(f"t/a1-3-{phase}")
             self.run(phase, request, folder, environ)
             return request, folder

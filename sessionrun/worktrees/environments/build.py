@@ -313,7 +313,9 @@ class Making:
         Inside of walls an installer runs what a task may have written.
         """
         if self.walls is not None and not self.request.pristine:
-            self.digest = inputs.make_digest(inputs.collect_all(self.top), **self._circumstances)
+            names = inputs.iterate_names(self.top, ())
+            files = {name: inputs.digest_file(self.top / name, whole=True) for name in names}
+            self.digest = inputs.make_digest(files, **self._circumstances)
 
     def _use(self, held: ExitStack) -> Manifest | None:
         """The manifest of the entry, which is not removed as long as it is held."""

@@ -100,12 +100,7 @@ def collect_inputs(project: Path) -> dict[str, str]:
     packages = [path.parent for folder in folders for path in folder.glob("*/__init__.py")]
     # an editable install may name each of them
     listed = sorted(str(path.relative_to(project)) for path in (*modules, *packages))
-    return {**{name: _digest_file(project / name) for name in names}, "packages": " ".join(listed)}
-
-
-def collect_all(top: Path) -> dict[str, str]:
-    """The digest of each file of a checkout, by its path: where a task may have written any of it."""
-    return {name: _digest_file(top / name, whole=True) for name in iterate_names(top, ())}
+    return {**{name: digest_file(project / name) for name in names}, "packages": " ".join(listed)}
 
 
 def iterate_names(top: Path, passed_over: Collection[str] = _COMPILED) -> Iterator[str]:
@@ -137,7 +132,7 @@ def _counts(path: str) -> bool:
     return name in _SAYS_VERSION and os.sep not in inside.removeprefix(f"src{os.sep}")
 
 
-def _digest_file(path: Path, *, whole: bool = False) -> str:
+def digest_file(path: Path, *, whole: bool = False) -> str:
     """The digest of what counts of a file, or of the whole of it; of a link it is where that leads."""
     try:
         content = read_regular(path, _MAX_BYTES)

@@ -510,12 +510,8 @@ class SimulatedSession:
             seconds = self.world.random.uniform(0.0, 6.0)
             self.head.submit(job, at, {"env": {"SIZE": self.world.random.randrange(30), "SECONDS": seconds}})
             if self.world.random.random() < self._cancels:
-                self.world.after(seconds / 2, partial(self._stop, self._gen, job))
+                self.world.after(seconds / 2, partial(self.head.stop, job, TERM))
             return
-
-    def _stop(self, gen: int, job: str) -> None:
-        if gen == self._gen:
-            self.head.stop(job, TERM)
 
     def _call(self, wait_s: float, *, parked: bool = False) -> None:
         call, gen, head = self.head.make_call(wait_s), self._gen, self.head

@@ -305,7 +305,7 @@ Moment = Literal["plan", "rest", "preview", "start", "continue"]
 STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
     # After an input is read: what each settles; it takes a draft and returns it.
     "plan": (
-        Step("queue.steps:place_feed", ("feed",)),
+        Step("queue.dispatch:place_feed", ("feed",)),
         Step("client.planning.plan:settle_limits"),
         Step("worktrees.steps:settle_mirrors", of_tasks=("upstream", "environment", "workspace.kind")),
         Step(
@@ -323,7 +323,7 @@ STEPS: Final[Mapping[Moment, tuple[Step, ...]]] = {
         Step("cluster.address:choose_cluster", ("cluster", "slurm")),
         Step("client.planning.plan:settle_rest"),
         Step("client.planning.assemble:foresee"),
-        Step("queue.steps:add_feed", ("feed",)),
+        Step("queue.dispatch:add_feed", ("feed",)),
     ),
     # After where the work lands and what runs it is settled: what settles the rest of the spec, given the options.
     "rest": (Step("walls.steps:settle_sandboxes", ("sandbox", "landing"), of_tasks=("sandbox", "prove")),),

@@ -458,10 +458,9 @@ class SimulatedSession:
     def _begin(self) -> None:
         self._gen += 1
         self.head = Head(self.name, self._gen, self.journal)
-        self._calling = False
+        self._flying: Message | None = None
         self.early.clear()
         self._turn(self._gen)
-        self._park(self._gen)
 
     def kill(self, seconds: float) -> None:
         self.down = True
@@ -474,21 +473,13 @@ class SimulatedSession:
             self._begin()
 
     def _turn(self, gen: int) -> None:
-        """Start what can be started, and call if there is news; again in a moment."""
-        if gen != self._gen:
-            return
-        self._submit()
-        if gen != self._gen:
-            return
-        if self.head.has_news and not self._calling:
-            self._call(0.0)
-        self.world.after(0.02, lambda: self._turn(gen))
-
-    def _park(self, gen: int) -> None:
+        """Start what can be started, and have a call on its way, with news or for news; again in a moment."""
         if gen == self._gen:
-            if not self._calling and not self.head.has_news:
-                self._call(TIMERS.tick, parked=True)
-            self.world.after(TIMERS.tick * 0.5, lambda: self._park(gen))
+            self._submit()
+        if gen == self._gen:
+            if self._flying is None or (self._flying["wait"] and self.head.has_news):
+                self._call(0.0 if self.head.has_news else TIMERS.tick)
+            self.world.after(0.02, lambda: self._turn(gen))
 
     def _submit(self) -> None:
         if self.head.epoch is None:
@@ -510,35 +501,31 @@ class SimulatedSession:
             seconds = self.world.random.uniform(0.0, 6.0)
             self.head.submit(job, at, {"env": {"SIZE": self.world.random.randrange(30), "SECONDS": seconds}})
             if self.world.random.random() < self._cancels:
-                self.world.after(seconds / 2, partial(self._stop, self._gen, job))
+                self.world.after(seconds / 2, partial(self.head.stop, job, TERM))
             return
 
-    def _stop(self, gen: int, job: str) -> None:
-        if gen == self._gen:
-            self.head.stop(job, TERM)
-
-    def _call(self, wait_s: float, *, parked: bool = False) -> None:
+    def _call(self, wait_s: float) -> None:
         call, gen, head = self.head.make_call(wait_s), self._gen, self.head
-        self._calling = not parked
+        self._flying = call
         heard: list[Any] = []
 
         def replied(reply: Message) -> None:
-            self.world.send("scheduler", self.name, lambda: self._hear(gen, head, call, reply, heard, parked))
+            self.world.send("scheduler", self.name, lambda: self._hear(gen, head, call, reply, heard))
 
         def overdue() -> None:
             if not heard and gen == self._gen:
                 heard.append("overdue")
-                self._calling = self._calling and parked
+                self._flying = None if self._flying is call else self._flying
                 head.fail()
 
         self.world.after(wait_s + CALL_SLACK_S, overdue)
         self.world.send(self.name, "scheduler", lambda: self.scheduler.call(call, replied))
 
-    def _hear(self, gen: int, head: Head, call: Message, reply: Message, heard: list[Any], parked: bool) -> None:
+    def _hear(self, gen: int, head: Head, call: Message, reply: Message, heard: list[Any]) -> None:
         if gen != self._gen or heard:
             return
         heard.append(reply)
-        self._calling = self._calling and parked
+        self._flying = None if self._flying is call else self._flying
         head.take(call, reply)
         for chunk in reply["out"]:
             at = self.written.get(chunk["job"], 0)

@@ -336,9 +336,8 @@ class Scripted:
 class Drive:
     """One session on an executor; `planned` events (requests, holds, late tasks) come at their times.
 
-    `entries` holds what was recorded, unless not to `keep` it is asked for.  A `suspicious` one looks whether
-    decisions change the state, whose ready queue is only an index.  One that `replays` has a second state, which
-    lives on what the journal would give back.
+    `entries` holds what was recorded.  A `suspicious` one looks whether decisions change the state, whose ready
+    queue is only an index.  One that `replays` has a second state: it lives on what the journal would give back.
     """
 
     def __init__(
@@ -349,7 +348,6 @@ class Drive:
         watch: Callable[[State, Entry], None] | None = None,
         state: State | None = None,
         *,
-        keep: bool = True,
         judged: Callable[[Exit], JobFinished] = judge,
         sharing: Watch | None = None,
         suspicious: bool = False,
@@ -361,7 +359,6 @@ class Drive:
         self.sharing = sharing
         self.executor = executor
         self.entries: list[Entry] = []
-        self._keep = keep
         self._judged = judged
         self._planned = sorted(planned, key=lambda plan: plan[0])
         self._watch = watch
@@ -398,8 +395,7 @@ class Drive:
         """Append an entry and apply it."""
         now = self.executor.clock()
         entry = Entry(self.state.seq + 1, EPOCH_S + now, now, event)
-        if self._keep:
-            self.entries.append(entry)
+        self.entries.append(entry)
         apply(self.state, entry)
         if self._watch is not None:
             self._watch(self.state, entry)

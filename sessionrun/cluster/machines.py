@@ -26,15 +26,7 @@ from sessionrun.cluster.address import (
 )
 from sessionrun.cluster.dask_scheduler import EXIT_LEFT, LOOP_VARIABLE, TIMERS_VARIABLE
 from sessionrun.cluster.ends import parse_timers
-from sessionrun.cluster.node_directory import (
-    MAX_NAME,
-    RESCUE_S,
-    find_nodes_dir,
-    guard,
-    lock_node,
-    open_node,
-    take_lock,
-)
+from sessionrun.cluster.node_directory import MAX_NAME, RESCUE_S, find_nodes_dir, guard, lock_node, take_lock
 from sessionrun.keeper.wire import say
 from sessionrun.model.asked import Cluster
 from sessionrun.model.errors import InputError, name_some
@@ -138,13 +130,13 @@ def keep_node(
 ) -> None:
     """Guard the node of that name until it, or this process, is told to end (TERM, INT).
 
-    InputError: what it is given cannot be used; see also `lock_node` and `open_node`.
+    InputError: what it is given cannot be used; see also `lock_node`.
     """
     require_dask()
     name = name if name is not None else socket.gethostname().partition(".")[0] or "node"
     slots = (os.cpu_count() or 1) if slots is None else slots
-    nodes, cluster = lock_node(name, slots, environ), open_cluster(address, environ)
-    site = open_node(nodes, name, slots, cluster, RESCUE_S if rescue_s is None else rescue_s)
+    cluster = open_cluster(address, environ)
+    site = lock_node(name, slots, cluster, environ, RESCUE_S if rescue_s is None else rescue_s)
     say(f"node {site.node_id}: {site.slots} slots, {site.path}")
     guard(site, _await_signal())
 
@@ -169,7 +161,7 @@ async def join(worker: Any) -> None:
     """Guard a node in a worker of dask that the user started, unless this process guards one: see `dask_carrier`.
 
     Raises:
-        InputError: the scheduler's address is without TLS; see also `lock_node` and `open_node`.
+        InputError: the scheduler's address is without TLS; see also `lock_node`.
     """
     if _THREADS:
         return
@@ -183,8 +175,7 @@ async def join(worker: Any) -> None:
     )
     cluster = Cluster(worker.scheduler.address, ca_file, cert_file, key_file)
     check_address(cluster.address)
-    nodes = await asyncio.to_thread(lock_node, name, slots, os.environ)
-    site = await asyncio.to_thread(open_node, nodes, name, slots, cluster)
+    site = await asyncio.to_thread(lock_node, name, slots, cluster, os.environ)
     _THREADS.append(threading.Thread(target=guard, args=(site, threading.Event()), daemon=True))
     _THREADS[0].start()
 

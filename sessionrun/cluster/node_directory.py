@@ -105,10 +105,12 @@ def take_lock(lock: Path, verb: str, what: str, option: str) -> int:
     return lock_fd
 
 
-def lock_node(name: str, slots: int, environ: Mapping[str, str]) -> Path:
-    """The directory of this machine's nodes, once no other program of it guards the node of that name.
+def lock_node(
+    name: str, slots: int, cluster: Cluster, environ: Mapping[str, str], rescue_s: float = RESCUE_S
+) -> NodeSite:
+    """The node of that name, once no other program of this machine guards it.
 
-    InputError: there can be no node of this name, or with so many slots; see also `take_lock`.
+    InputError: there can be no node of this name, or with so many slots; see also `take_lock` and `open_node`.
     """
     if not _NAME.fullmatch(name):
         raise InputError(f"--name {name!r:.80}: give letters, digits, '.', '_' and '-', at most 63")
@@ -116,7 +118,7 @@ def lock_node(name: str, slots: int, environ: Mapping[str, str]) -> Path:
         raise InputError(f"--slots {slots}: give a number from 1 to {MAX_SLOTS}")
     nodes = find_nodes_dir(environ)
     take_lock(nodes / name / GUARD_LOCK, "node", f"the node {name}", "--name")
-    return nodes
+    return open_node(nodes, name, slots, cluster, rescue_s)
 
 
 def open_node(nodes: Path, name: str, slots: int, cluster: Cluster, rescue_s: float = RESCUE_S) -> NodeSite:

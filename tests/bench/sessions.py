@@ -343,7 +343,7 @@ def drive_case(spec: SessionSpec) -> Callable[[], float]:
     def drive() -> float:
         begun = time.perf_counter()
         for _ in range(LARGE // len(spec.tasks)):
-            done = Drive(spec, SimulatedExecutor(fate_of), keep=False).run()
+            done = Drive(spec, SimulatedExecutor(fate_of)).run()
             assert done.state.completed == len(spec.tasks)
         return time.perf_counter() - begun
 

@@ -370,7 +370,6 @@ def test_faults_of_all_kinds_break_no_promise(count: int, say: Callable[[str], N
     say(f"cluster, simulated: {faults} faults, {jobs} jobs, {lost} lost and said so")
 
 
-@pytest.mark.slow
 def test_without_a_margin_jobs_are_called_dead_while_they_run() -> None:
     """The counter-proof: the simulation sees what the margin is for."""
     without = replace(TIMERS, margin=0.0)

@@ -58,11 +58,12 @@ def check(request: CheckRequest, folder: Path) -> CheckReport:
     report = CheckReport(earlier=request.earlier)
     feedback = ""
     try:
-        if request.patch:
-            _apply_patch(request, folder)
+        if request.brief is None:
+            if request.answer is not None:
+                _apply_patch(request, folder)
         elif request.answer is not None:
-            report = replace(report, written=_apply(request))
-        elif request.brief is not None:
+            report = replace(report, written=_apply(request.brief, request))
+        else:
             report = replace(report, written=_find_written(request.brief, request.directory))
         walls = _raise_walls(request.walls)
         ran = run_commands(request.check, request.directory, folder, walls)
@@ -124,13 +125,12 @@ def _keep_round(
     return replace(report, checked=checked), feedback
 
 
-def _apply(request: CheckRequest) -> dict[str, int]:
-    assert request.brief is not None
+def _apply(brief: Brief, request: CheckRequest) -> dict[str, int]:
     record = Path(request.applied)
     try:
         if record.exists():  # an earlier start of this check was broken off after that, and is repeated
             return finish_answer(request.directory, record)
-        lines = apply_answer(request.brief, request.directory, _read_answer(request), record)
+        lines = apply_answer(brief, request.directory, _read_answer(request), record)
     except (Unclear, BriefProblem) as problem:
         print(f"Your answer could not be used, and no file was written: {problem}", flush=True)
         raise NotPassed(str(problem)) from None

@@ -58,7 +58,6 @@ def build(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
         earlier=tuple(file.path for file in shown if file.role == "changed"),
         workspace=make_request(site, state, key) if patch or has_rounds(task) else None,
         keeps=has_rounds(task),
-        patch=patch,
         resets=resets_hard(task) and key.round < task.rounds,
         known=name_known(task),
         before=_find_setup(site, key),

@@ -35,11 +35,11 @@ class CheckRequest:
     Attributes:
         applied: the file that holds what was written of the answer, once it was: a check that is done again does
             not make the same edits twice.
-        answer: the file with the agent's answer; None for an agent that edits files itself.
+        answer: the file with the agent's answer; None for an agent that edits files itself.  Without a brief it is
+            a patch for the worktree.
         earlier: files that the agent was shown because other tasks wrote them.
         workspace: as RELEASE is asked, with the round, if git is needed in its worktree.
         keeps: what the round came to is kept, because there may be another one.
-        patch: the answer is a patch for the worktree.
         known: tests that passed before, of which those that are there still have to pass.
         before: the folder of SETUP, which has what these tests came to before the work; None: there was none.
         resets: the next round begins with the files with which WORK began.
@@ -55,7 +55,6 @@ class CheckRequest:
     earlier: tuple[str, ...] = ()
     workspace: WorkspaceRequest | None = None
     keeps: bool = False
-    patch: bool = False
     walls: WallsWish | None = None
     resets: bool = False
     known: HiddenTests | None = None

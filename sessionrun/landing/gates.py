@@ -125,7 +125,7 @@ def open_gates(fence: Fence, request: LandRequest, old: str) -> GateRoom:
     names = list_gate_files(gates.commands)
     files = find_blobs(fence.main(), old, names)
     parts = repr((gates.commands, gates.timeout_s, sorted(files.items()), gates.links))
-    parts += "" if gates.sandbox is None else f" walls {gates.sandbox}"
+    parts += "" if gates.walls is None else f" walls {gates.walls.sandbox}"
     parts += "" if gates.environment is None else f" python {gates.environment.python}"
     digest = sha256(parts.encode("utf-8", "surrogateescape")).hexdigest()[:16]
     return GateRoom(fence, request.target, gates, walls, build_walls, Path(request.folder), files, digest)

@@ -147,8 +147,7 @@ def enclose_gates(site: Site, gates: Gates, target: str, sandbox: Sandbox | None
         task, git = replace(task, environment=Environment(python=wish.python)), str(room / ".git")
         build = wish_walls(site, task, key, place, {}, environment=made, git=git)
         gates = replace(gates, environment=replace(wish, walls=build))
-    walls = wish_walls(site, task, key, place, {}, environment=made, room=str(room))
-    return replace(gates, walls=walls, sandbox=sandbox)
+    return replace(gates, walls=wish_walls(site, task, key, place, {}, environment=made, room=str(room)))
 
 
 def judge(site: Site, state: TaskState, ended: Exit, problem: Problem | None) -> Judged:

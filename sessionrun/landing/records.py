@@ -17,7 +17,6 @@ from typing import Any, Final, Literal, NamedTuple
 import orjson
 
 from sessionrun.git.git import Git
-from sessionrun.model.asked import Sandbox
 from sessionrun.model.errors import StoreError
 from sessionrun.model.frozen import changeable, frozen
 from sessionrun.model.places import Repository
@@ -76,8 +75,7 @@ class Gates:
     """Shell commands that all have to exit 0; each may take `timeout_s` (seconds; None: any time).
 
     `links` are those that the worktrees of the session have: the room of the gates has them, too.  With an
-    `environment` the commands run in one that is made for what they try.  With `walls` they run inside; `sandbox`
-    is how these were asked for, and their verdict depends on it.
+    `environment` the commands run in one that is made for what they try.  With `walls` they run inside.
     """
 
     commands: tuple[str, ...] = ()
@@ -85,7 +83,6 @@ class Gates:
     links: tuple[str, ...] = ()
     environment: EnvironmentRequest | None = None
     walls: WallsWish | None = None
-    sandbox: Sandbox | None = None
 
 
 @frozen

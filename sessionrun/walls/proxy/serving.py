@@ -43,10 +43,11 @@ OTHERS: Final = "(others)"
 
 
 class Denials:
-    """What was denied to one list; not safe for threads."""
+    """What was denied to one list."""
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self._lock = threading.RLock()
         self._hosts: dict[tuple[str, int], dict[str, Any]] = {}
         self._written_at = 0.0
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError), open(path, "rb") as stream:
@@ -55,24 +56,24 @@ class Denials:
 
     def add(self, host: str, port: int, why: str) -> None:
         """Take note of a denial."""
-        if (host, port) not in self._hosts and len(self._hosts) >= MOST:
-            host, port, why = OTHERS, 0, f"more than {MOST} hosts were denied"
         at = round(time.time(), 3)
-        is_new = (host, port) not in self._hosts
-        first = {"host": host, "port": port, "count": 0, "first_at": at}
-        known = self._hosts.setdefault((host, port), first)
-        known |= {"count": known["count"] + 1, "last_at": at, "why": why}
-        if is_new or time.monotonic() - self._written_at >= PAUSE_S:
-            self.write()
+        with self._lock:
+            if (host, port) not in self._hosts and len(self._hosts) >= MOST:
+                host, port, why = OTHERS, 0, f"more than {MOST} hosts were denied"
+            is_new = (host, port) not in self._hosts
+            first = {"host": host, "port": port, "count": 0, "first_at": at}
+            known = self._hosts.setdefault((host, port), first)
+            known |= {"count": known["count"] + 1, "last_at": at, "why": why}
+            if is_new or time.monotonic() - self._written_at >= PAUSE_S:
+                self.write()
 
     def write(self) -> None:
         """Replace the file; a disk that is full, or a session that was removed, changes nothing else."""
-        if not self._hosts:
-            return
-        self._written_at = time.monotonic()
-        content = json.dumps({"hosts": list(self._hosts.values())}).encode()
-        with contextlib.suppress(OSError):
-            replace_file(self._path, content, durable=False)
+        with self._lock, contextlib.suppress(OSError):
+            if self._hosts:
+                self._written_at = time.monotonic()
+                content = json.dumps({"hosts": list(self._hosts.values())}).encode()
+                replace_file(self._path, content, durable=False)
 
 
 HEAD_S: Final = 60.0
@@ -92,22 +93,14 @@ _FOR_THE_PROGRAM: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Proxy:
-    """A socket that listens, and its list.  The lock guards what is denied."""
+    """A socket that listens, and its list."""
 
     def __init__(self, listener: socket.socket, rules: tuple[Rule, ...], denials: Denials) -> None:
         self._listener, self._rules, self._denials = listener, rules, denials
-        self._lock = threading.Lock()
         self._room = threading.Semaphore(MOST_AT_ONCE)
         kept = {name: value for name, value in os.environ.items() if name.startswith(OUTER)}
         self._environ = {name.removeprefix(OUTER): value for name, value in kept.items()}
         threading.Thread(target=self._accept, daemon=True).start()
-
-    def run(self, pid: int) -> int:
-        """Wait until a child has ended; its raw status."""
-        _, status = os.waitpid(pid, 0)
-        with self._lock:
-            self._denials.write()
-        return status
 
     def _accept(self) -> None:
         while True:
@@ -150,8 +143,7 @@ class Proxy:
             return
         except Denied as error:
             assert request is not None
-            with self._lock:
-                self._denials.add(request.host, request.port, str(error))
+            self._denials.add(request.host, request.port, str(error))
             _refuse(client, 403, str(error))
             return
         with server:
@@ -223,7 +215,8 @@ def main(door: str, hosts: str, denied: str, dies: str, *argv: str) -> NoReturn:
     with open(hosts, "rb") as stream:
         rules = tuple(Rule(host, tuple(ports), private) for host, ports, private in json.load(stream))
     threading.stack_size(_STACK)
-    proxy = Proxy(listen(door), rules, Denials(denied))
+    denials = Denials(denied)
+    Proxy(listen(door), rules, denials)
     # the names of the user's own proxy may hold a password, and /proc/1/environ can be read inside
     environ = {name: value for name, value in os.environ.items() if not name.startswith(OUTER)}
     pid = os.posix_spawn(argv[0], argv, environ, setsigdef=(*_FOR_THE_PROGRAM, signal.SIGPIPE, signal.SIGXFSZ))
@@ -231,7 +224,8 @@ def main(door: str, hosts: str, denied: str, dies: str, *argv: str) -> NoReturn:
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     os.umask(0o077)  # whatever that of the agents is
-    status = proxy.run(pid)
+    _, status = os.waitpid(pid, 0)
+    denials.write()
     with contextlib.suppress(OSError):
         os.unlink(door)
     if os.WIFSIGNALED(status):

@@ -128,7 +128,6 @@ class Children:
         self._backlog: list[bytes] = []
         self._disk_retry_at: float | None = None
         self._reap_again_at: float | None = None
-        self._strays: dict[Identity, str] = {}
         self._deaths = Deaths()
         self.may_start: Callable[[], bool] = lambda: True
         self.on_end: Callable[[str, int], None] = lambda key, status: None
@@ -271,7 +270,9 @@ class Children:
         """The leaders of these have ended: say so, or first stop what they have left behind."""
         if not ended:
             return
-        left = self._find_left_behind()
+        # of our children that are no jobs: what jobs leave behind comes to their subreaper
+        strays = [pid for pid in processes.children_of_this() or () if pid not in self.by_pid]
+        left = {processes.environment(pid).get(JOB_MARKER, "") for pid in strays}
         for child in ended:
             if child.stop is not None:
                 child.stop.scan_at = 0.0
@@ -281,19 +282,6 @@ class Children:
                 self._forget(child)
             else:
                 self._begin_stop(child, LEFTOVER_GRACE_S)
-
-    def _find_left_behind(self) -> set[str]:
-        """Markers of our children that are not jobs: what jobs leave behind comes to their subreaper."""
-        pids = processes.children_of_this()
-        if pids is None:
-            return set()
-        strays: dict[Identity, str] = {}
-        for pid in pids:
-            if pid in self.by_pid or (child := processes.identify(pid)) is None:
-                continue
-            strays[child] = self._strays.get(child) or processes.environment(pid).get(JOB_MARKER, "")
-        self._strays = strays
-        return set(strays.values())
 
     def _forget(self, child: Child) -> None:
         """Its end is told once all of its tree is gone."""

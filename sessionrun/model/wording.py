@@ -156,10 +156,10 @@ def tell_reason(task: Task, tasks: Mapping[str, Task], now: float) -> str:
         return ", ".join([*filter(None, words), *([tell_until(until, now)] if until else [])])
     if landing and landing["reason"] and task["outcome"] == "succeeded" and landing["status"] != "landed":
         return clean_reason(landing["reason"], landing.get("reason_class"))
-    cause = find_cause(task, tasks)
-    if cause is None:
+    chain = follow_chain(task, tasks)
+    if not chain:
         return clean_reason(task["reason"], task["reason_class"])
-    return f"because {cause['id']} {_tell_end(cause, tasks, now)}"
+    return f"because {chain[-1]['id']} {_tell_end(chain[-1], tasks, now)}"
 
 
 def with_reason(words: str, reason: str) -> str:
@@ -168,13 +168,11 @@ def with_reason(words: str, reason: str) -> str:
     return f"{words}{between}{reason}"
 
 
-def find_cause(task: Task, tasks: Mapping[str, Task]) -> Task | None:
-    """The first task because of which one was skipped; None if it was not for a need, or that is no longer so."""
-    return next(reversed(follow_chain(task, tasks)), None)
-
-
 def follow_chain(task: Task, tasks: Mapping[str, Task]) -> list[Task]:
-    """The tasks because of which one was skipped, from the nearest to the first; empty as with `find_cause`."""
+    """The tasks because of which one was skipped, from the nearest to the first.
+
+    Empty if it was not for a need, or that is no longer so.
+    """
     chain: list[Task] = []
     seen, at = {task["id"]}, task
     while at["word"] == "skipped" and at["reason_class"] == "need":

@@ -443,16 +443,9 @@ class Lasting(Session):
 
     def take(self) -> bool:
         is_dry = super().take()
-        self.save()
-        return is_dry
-
-    def work(self) -> None:
-        super().work()
-        self.save()
-
-    def save(self) -> None:
         content = pickle.dumps((self.begun, self.journal))
         replace_file(self.directory.path.parent / "journal", content, durable=False)
+        return is_dry
 
     def load(self) -> None:
         file = self.directory.path.parent / "journal"

@@ -47,13 +47,10 @@ Draw = Callable[[int], int]
 
 
 def make_spec(needs: list[list[int]], mends: int = 0) -> SessionSpec:
+    tree = Workspace("worktree")
     tasks = [
         TaskSpec(
-            f"t{num}",
-            ("x",),
-            agent="three",
-            workspace=Workspace("worktree"),
-            needs=tuple(f"t{need}" for need in sorted(wanted)),
+            f"t{num}", ("x",), agent="three", workspace=tree, needs=tuple(f"t{need}" for need in sorted(wanted))
         )
         for num, wanted in enumerate(needs)
     ]

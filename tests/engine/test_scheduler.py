@@ -270,10 +270,15 @@ HISTORIES: dict[str, History] = {
         """,
         limits={"workspace_timeout_s": 8.0},
     ),
-    "cancel leaves a release alone; cancel --now ends it, and a PREPARE, which is given back": History(
-        (task("a", workspace=TREE), task("b", workspace=TREE)),
+    "cancel leaves a release alone, but no retry follows; cancel --now ends it, and a PREPARE": History(
+        (task("a", workspace=TREE), task("b", workspace=TREE), task("c", workspace=TREE, retries=5)),
         """
         to a/1/1/release/1 & started a/1/1/release/1 & cancel a
+        to c/1/1/work/1
+        failed c/1/1/work/1 -> start c/1/1/release/1
+        cancel c
+        lost c/1/1/release/1 -> start c/1/1/release/2
+        passed c/1/1/release/2 -> end c failed exit: 1
         to b/1/1/prepare/1 & started b/1/1/prepare/1
         cancel-now -> stop a/1/1/release/1 cancelled now; stop b/1/1/prepare/1 cancelled now
         lost a/1/1/release/1 -> end a succeeded
@@ -294,29 +299,6 @@ HISTORIES: dict[str, History] = {
         passed e/1/1/work/1 -> end e succeeded; session completed failed
         """,
         {"slot": 2},
-    ),
-    "cancel in release: what is decided stays, release runs on, and no retry follows": History(
-        (task("a", workspace=TREE, retries=5), task("b", workspace=TREE)),
-        """
-        to a/1/1/work/1 & to b/1/1/release/1
-        failed a/1/1/work/1 -> start a/1/1/release/1
-        cancel a
-        passed a/1/1/release/1 -> end a failed exit: 1
-        cancel
-        lost b/1/1/release/1 -> start b/1/1/release/2
-        passed b/1/1/release/2 -> end b succeeded; session cancelled failed
-        """,
-    ),
-    "cancel of a job whose end nobody saw: it does not start again": History(
-        (task("a", check=CHECK), task("b", workspace=TREE), task("c")),
-        """
-        to a/1/1/check/1
-        cancel a b c -> stop a/1/1/check/1 cancelled; stop b/1/1/prepare/1 cancelled; stop c/1/1/work/1 cancelled
-        lost a/1/1/check/1 -> end a cancelled cancelled: on request
-        interrupted b/1/1/prepare/1 -> start b/1/1/release/1
-        void c/1/1/work/1 -> end c cancelled cancelled: on request
-        passed b/1/1/release/1 -> end b cancelled cancelled: on request; session completed failed
-        """,
     ),
     "a retry waits for its time, whatever its release did, then runs all phases anew, then gives up": History(
         (task("a", retries=1, workspace=TREE, timeout_s=7.0),),

@@ -12,6 +12,7 @@ import signal
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -517,31 +518,19 @@ def test_what_work_leaves_behind_is_kept_for_later_tasks_until_the_session_ends(
     assert not (sessionrun.cwd / "over").exists()
 
 
-class Asked:
-    """Jobs of which only the size of the output is known, and whether their agent waits for a limit."""
-
-    def __init__(self) -> None:
-        self.size, self.asked, self.waits = 0, 0, False
-
-    def measure_output(self, *_: object) -> int:
-        return self.size
-
-    def note_limit(self, *_: object) -> bool:
-        self.asked += 1
-        return self.waits
-
-
 def test_an_agent_is_looked_at_when_it_has_been_silent_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state, key, jobs = (
-        begin(make_session([TaskSpec("a", ("x",), agent="shell")])),
-        parse_job_key("a/1/1/work/1"),
-        Asked(),
-    )
+    state, key = begin(make_session([TaskSpec("a", ("x",), agent="shell")])), parse_job_key("a/1/1/work/1")
+    jobs = SimpleNamespace(size=0, asked=0, waits=False)
+
+    def note_limit(*_: object) -> bool:
+        jobs.asked += 1
+        return bool(jobs.waits)
+
     state.tasks["a"].job, state.running_jobs = RunningJob(key, pid=1), 1
-    for name in ("measure_output", "note_limit"):
-        monkeypatch.setattr(partners, name, getattr(jobs, name))
+    monkeypatch.setattr(partners, "measure_output", lambda *_: jobs.size)
+    monkeypatch.setattr(partners, "note_limit", note_limit)
     monkeypatch.setattr(partners, "is_final", lambda *_: False)
     watch = partners.SilenceWatch(Site(SessionDir(tmp_path), lambda: state.spec), tmp_path / "contact.json")
     asked_at: list[int] = []

@@ -39,11 +39,6 @@ class Model:
     more: Mapping[str, int] = field(default_factory=dict)
 
 
-@frozen
-class Empty:
-    """A record without fields."""
-
-
 ARGUMENTS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
     ((1,), {}),
     ((1, 3), {}),
@@ -73,7 +68,6 @@ def test_records_compare_by_class_and_values() -> None:
     assert Point(1) == Point(1, 2)
     assert Point(1) != Point(2)
     assert Point(1) != Model(1)  # type: ignore[comparison-overlap]
-    assert Empty() == Empty()
     assert Point(1).more == {} and Point(1).more is not Point(1).more
     assert hash(Point(1, more=frozenset())) == hash(Model(1, more=frozenset()))  # type: ignore[arg-type]
     with pytest.raises(TypeError):

@@ -21,8 +21,8 @@ from sessionrun.cli.options import Age, Duration, Since
 from sessionrun.input.config import load_config
 from sessionrun.model.units import MAX_DURATION_S, parse_age, parse_duration
 from sessionrun.model.wording import (
-    find_cause,
     fit_counts,
+    follow_chain,
     list_ids,
     name_tasks,
     tell_head,
@@ -191,7 +191,7 @@ def test_what_was_skipped_names_the_first_cause() -> None:
         "because migrate was lost: "
     )
     again = make_view(seed, {"id": "migrate", "status": "running", "outcome": None})
-    assert find_cause(again["tasks"][0], name_tasks(again)) is None
+    assert follow_chain(again["tasks"][0], name_tasks(again)) == []
     assert why(seed, again["tasks"][1]) == "'migrate' did not succeed"
     assert why(skipped("a", why="gone")) == "'gone' did not succeed"
 

@@ -335,10 +335,12 @@ def test_only_asking_and_then_no_grace(sessionrun: Command) -> None:
     eventually((sessionrun.cwd / "stubborn").exists)
     done = sessionrun("cancel", session_id, "--timeout", "0")
     assert (done.returncode, done.stdout) == (0, f"{session_id[:8]}: 1 still stopping\n")
+    eventually(lambda: sessionrun.load("explain", session_id)["tasks"][0]["cause"] == "stopping")
     assert sessionrun("cancel", session_id, "--timeout", "0.01").returncode == 124
     assert sessionrun("cancel", session_id, "1", "--now").returncode == 0
     view = sessionrun.wait(session_id)
     assert (view["status"], view["tasks"][0]["signal"]) == ("cancelled", signal.SIGKILL)
+    assert sessionrun.load("explain", session_id, "1")["tasks"][0]["why"] == "cancelled: on request"
     assert list((sessionrun.directory(session_id) / "requests").iterdir()) == []
 
 

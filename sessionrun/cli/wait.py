@@ -93,19 +93,13 @@ def command(
     chosen = choose_sessions(results_dir, words, wanted, reads=True)
     if (need_all or chosen.several) and (failed or cursor is not None):
         raise InputError("wait: --failed and a cursor for --since go with --any and one session")
+    limits: dict[str, Any] = {"through_holds": through_holds, "timeout_s": timeout}
     if not (need_all or chosen.several):
-        found = wait_for_next(
-            chosen.sessions[0],
-            chosen.tasks,
-            since=cursor or 0,
-            failed=failed,
-            through_holds=through_holds,
-            timeout_s=timeout,
-        )
+        found = wait_for_next(chosen.sessions[0], chosen.tasks, since=cursor or 0, failed=failed, **limits)
         return _describe_next(found, chosen).print(as_json=as_json)
     deadline = Deadline(timeout)
     if not need_all:
-        over = wait_for_any(chosen.sessions, through_holds=through_holds, timeout_s=timeout)
+        over = wait_for_any(chosen.sessions, **limits)
         chosen = chosen._replace(sessions=over or chosen.sessions)
         deadline = Deadline(0.0)
 

@@ -34,8 +34,6 @@ from sessionrun.store.session import SessionDir
 
 # --- why a task waits, or how it ended ---
 
-GATE = "while ! [ -e go ]; do sleep 0.05; done"
-
 
 def explain(sessionrun: Command, session_id: str, *tasks: str) -> dict[str, Any]:
     told: dict[str, Any] = sessionrun.load("explain", session_id, *tasks)
@@ -137,19 +135,6 @@ def test_rounds_and_a_timer(sessionrun: Command) -> None:
     assert (slow["cause"], job["timer"], job["signal"]) == ("timed_out", "timeout", 15)
     block = sessionrun("explain", session_id, "slow").stdout
     assert " failed (stopped by timeout; signal 15)\n" in block
-
-
-def test_a_cancelled_task_that_is_still_stopping(sessionrun: Command) -> None:
-    patient = '[agents.patient]\nargv = ["sh", "{prompt_file}"]\nstdin = "none"\nstop_grace_s = 600\n'
-    (sessionrun.cwd / "sessionrun.toml").write_text(patient)
-    plan = {"prompts": [{"id": "a", "prompt": "trap '' TERM; touch up; " + GATE}]}
-    session_id = sessionrun.start(plan, "--agent", "patient")
-    eventually((sessionrun.cwd / "up").exists)
-    sessionrun("cancel", session_id, "--timeout", "0")
-    eventually(lambda: causes(explain(sessionrun, session_id)) == {"a": "stopping"})
-    (sessionrun.cwd / "go").touch()
-    sessionrun.wait(session_id)
-    assert explain(sessionrun, session_id, "a")["tasks"][0]["why"] == "cancelled: on request"
 
 
 def test_a_session_that_nobody_runs(sessionrun: Command) -> None:

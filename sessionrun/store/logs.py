@@ -224,15 +224,13 @@ class AppendLog:
         chunk = b"".join([b"%08x %b\n" % (crc32(payload), payload) for payload in payloads])
         if not chunk:
             return self.end
-        try:
-            self._write(chunk)
-        except OSError as error:
-            if error.errno not in FULL or not give_up_reserve(self.path.parent):
-                raise self._refused("write", error) from error
+        while True:
             try:
                 self._write(chunk)
-            except OSError as again:
-                raise self._refused("write", again) from again
+                break
+            except OSError as error:
+                if error.errno not in FULL or not give_up_reserve(self.path.parent):  # there is one at most
+                    raise self._refused("write", error) from error
         self.end += len(chunk)
         self._dirty = True
         return self.end

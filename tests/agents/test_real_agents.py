@@ -277,14 +277,13 @@ def test_what_a_provider_that_fails_leads_to(agent: str, stage: Stage) -> None:
 @NEEDS_CLAUDE
 def test_how_claude_says_that_a_limit_is_reached(stage: Stage) -> None:
     """With an API key and with a subscription; only the second names the limit and its end."""
-    met = _meet(
-        stage,
-        [
-            {"id": f"{case}_{account}", "agent": "claude", "prompt": f"Do it: limit[[{case}]]", "env": env}
-            for case in FORMS
-            for account, env in _sign_in(case).items()
-        ],
-    )
+    tasks = []
+    for case in FORMS:  # each has accounts of its own: sessions of one would hear of each other's limits
+        task = {"agent": "claude", "prompt": f"Do it: limit[[{case}]]"}
+        tasks.append({"id": f"{case}_key", **task, "env": {"ANTHROPIC_API_KEY": f"key-{case}"}})
+        env = {**SUBSCRIPTION, "CLAUDE_CODE_OAUTH_TOKEN": f"token-{case}"}
+        tasks.append({"id": f"{case}_subscription", **task, "env": env})
+    met = _meet(stage, tasks)
     said = {f"{case}_{account}": {"usage_limit"} for case in FORMS for account in ("key", "subscription")}
     hasty = {f"{case}_key": {"rate_limited"} for case in ("five_hour", "seven_day", "seven_day_opus", "rate")}
     busy = {name: {"overloaded"} for name in said if name.startswith("overloaded")}
@@ -333,14 +332,6 @@ def test_a_usage_limit_holds_the_tasks_of_its_provider_alone(stage: Stage) -> No
         else:
             assert task["ended_at"] > reset
     assert len(stage.server.told("claude says ")) <= 4  # one refused, one canary, then the others
-
-
-def _sign_in(case: str) -> dict[str, dict[str, str]]:
-    """A key and a subscription for one case: sessions of one account would hear of each other's limits."""
-    return {
-        "key": {"ANTHROPIC_API_KEY": f"key-{case}"},
-        "subscription": {**SUBSCRIPTION, "CLAUDE_CODE_OAUTH_TOKEN": f"token-{case}"},
-    }
 
 
 def _meet(stage: Stage, tasks: list[dict[str, Any]]) -> dict[str, str]:

@@ -78,14 +78,13 @@ def read_regular(path: Path | str, limit: int | None = None, *, dir_fd: int | No
 
 
 def read_end(path: Path | str, most: int) -> bytes:
-    """The end of a file, at most so many bytes.
-
-    Raises:
-        NotRegular: see `open_regular`.
-    """
-    with open(path, "rb", opener=open_regular) as stream:
-        stream.seek(max(0, os.fstat(stream.fileno()).st_size - most))
-        return stream.read(most)
+    """The end of a file, at most so many bytes; nothing where it cannot be read, or is not regular."""
+    try:
+        with open(path, "rb", opener=open_regular) as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - most))
+            return stream.read(most)
+    except OSError:
+        return b""
 
 
 @contextmanager

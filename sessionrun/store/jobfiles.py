@@ -140,10 +140,7 @@ def load_worktree(session: SessionDir, task: str, attempt: int) -> str | None:
 
 def read_tail(path: Path) -> bytes:
     """The end of what a job printed; nothing where it printed nothing or something else lies there."""
-    try:
-        return read_end(path, TAIL_BYTES)
-    except OSError:
-        return b""
+    return read_end(path, TAIL_BYTES)
 
 
 NETWORK: Final = "network-"

@@ -230,10 +230,8 @@ def remove_left(path: Path | str, dir_fd: int | None = None) -> None:
 def _has_process(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
+    except (OSError, OverflowError) as error:
+        return isinstance(error, PermissionError)
     return True
 
 

@@ -75,20 +75,11 @@ def test_sample(sample: Sample) -> None:
         assert "\n" not in (finished.reason or "")
     assert sample.said is None or result.reason_class == sample.said
     assert sample.final in (None, result.is_final)
-    assert finished.resets_at == pytest.approx(read_time(sample.reset), abs=1e-3)
-    assert sample.told in (None, tell(result))
-
-
-def read_time(text: str | None) -> float | None:
-    if text is None:
-        return None
-    return datetime.fromisoformat(text.removesuffix("Z")).replace(tzinfo=timezone.utc).timestamp()
-
-
-def tell(result: AgentResult) -> dict[str, object]:
+    reset = sample.reset and datetime.fromisoformat(sample.reset.removesuffix("Z")).replace(tzinfo=timezone.utc)
+    assert finished.resets_at == pytest.approx(reset.timestamp() if reset else None, abs=1e-3)
     usage = result.usage and [*asdict(result.usage).values()][:4]
     said = {"model": result.model, "conversation": result.conversation, "turns": result.turns, "usage": usage}
-    return {name: value for name, value in said.items() if value is not None}
+    assert sample.told in (None, {name: value for name, value in said.items() if value is not None})
 
 
 @pytest.mark.parametrize("sample", [one for one in CORPUS if one.shown or one.steps], ids=str)

@@ -134,11 +134,8 @@ def read_lines(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def read_log(path: str) -> list[bytes]:
-    """The lines at the end of an agent's own log; none where it cannot be read."""
-    try:
-        return read_end(path, _LOG_BYTES).split(b"\n")
-    except OSError:
-        return []
+    """The lines at the end of an agent's own log; an empty one where it cannot be read."""
+    return read_end(path, _LOG_BYTES).split(b"\n")
 
 
 def parse_time(text: str | None) -> float:

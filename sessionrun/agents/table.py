@@ -315,11 +315,7 @@ def read_result(output: OutputFormat, stdout: Path, stderr: Path, ended: Set[str
 
 def read_errors(stderr: Path) -> str:
     """The end of a run's standard error, without colours; '' where there is none."""
-    try:
-        tail = read_end(stderr, _STDERR_TAIL_BYTES)
-    except OSError:
-        return ""
-    return _COLOUR.sub("", tail.decode("utf-8", "replace"))
+    return _COLOUR.sub("", read_end(stderr, _STDERR_TAIL_BYTES).decode("utf-8", "replace"))
 
 
 def render_events(output: OutputFormat, line: bytes) -> str:

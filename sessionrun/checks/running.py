@@ -11,7 +11,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
@@ -136,9 +135,8 @@ def _run(
     argv = argv if walls is None else walls.wrap(directory, *argv)
     junit, environ = add_junit(os.environ if walls is None else walls.env, folder / report, walls, *words)
     done = subprocess.run(argv, cwd=directory, env=environ, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT)
-    output, printed = b"", max(0, _size(folder / "stdout") - begun)
-    with suppress(OSError):  # other files than a regular one hold nothing
-        output = read_end(folder / "stdout", min(printed, MAX_BYTES))
+    printed = max(0, _size(folder / "stdout") - begun)
+    output = read_end(folder / "stdout", min(printed, MAX_BYTES))
     return read_junit(junit), done.returncode, output, printed
 
 

@@ -34,7 +34,7 @@ from sessionrun.model.keys import WORKSPACE_PHASES, JobKey
 from sessionrun.model.spec import SLOT, WALLS_PREFIX, Job, SessionSpec
 from sessionrun.session.executor import Executor, Exit, Notice, read_end
 from sessionrun.store.files import NotRegular, make_directories, open_regular
-from sessionrun.store.jobfiles import load_request
+from sessionrun.store.jobfiles import REQUEST, load_record
 from sessionrun.store.session import SessionDir
 from sessionrun.worktrees.request import WorkspaceRequest, load_place
 
@@ -118,7 +118,7 @@ class DaskExecutor:
             at, disk = self._claimed.pop(job.key)
             try:
                 folder = find_prepare(self._session, job.key)
-                asked = load_request(folder, WorkspaceRequest) if folder is not None else None
+                asked = load_record(folder / REQUEST, WorkspaceRequest) if folder is not None else None
                 place = load_place(folder) if folder is not None else None
                 order = make_order(self._session, job, asked.repository if asked else None, place)
                 order["disk"] = disk

@@ -25,7 +25,7 @@ from sessionrun.model.words import WORKSPACE_REASONS
 from sessionrun.session.executor import Exit
 from sessionrun.session.shared import Judged, Site
 from sessionrun.store.files import replace_file
-from sessionrun.store.jobfiles import REQUEST, load_request
+from sessionrun.store.jobfiles import REQUEST, load_record
 from sessionrun.worktrees.bases import bring_home, list_home
 from sessionrun.worktrees.phases import judge_failed, make_request
 from sessionrun.worktrees.request import RESCUE_SUFFIX, WorkspaceRequest
@@ -35,7 +35,7 @@ def name_commits_first(site: Site, state: TaskState, job: Job) -> Job:
     """A PREPARE for a node, asked for commits in place of branches."""
     if job.key.phase == "prepare" and uses_replicas(site.spec.cluster):
         folder = site.session.job_path(job.key)
-        request = name_commits(load_request(folder, WorkspaceRequest))
+        request = name_commits(load_record(folder / REQUEST, WorkspaceRequest))
         replace_file(folder / REQUEST, orjson.dumps(request), durable=False)
     return job
 

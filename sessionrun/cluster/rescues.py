@@ -63,10 +63,10 @@ def make_pack(folder: Path, scratch: Path) -> Path | None:
     """
     from sessionrun.cluster.replica import ReplicaWish, pack_objects
     from sessionrun.git.git import Git
-    from sessionrun.store.jobfiles import REPLICA, load_record, load_request
+    from sessionrun.store.jobfiles import REPLICA, REQUEST, load_record
     from sessionrun.worktrees.request import WorkspaceRequest
 
-    request = load_request(folder / FOLDER, WorkspaceRequest)
+    request = load_record(folder / FOLDER / REQUEST, WorkspaceRequest)
     known = load_record(folder / FOLDER / REPLICA, ReplicaWish).known
     make_directories(scratch, 0o700)
     last = next(iter(list_packs(folder)), None)

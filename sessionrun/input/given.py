@@ -22,7 +22,7 @@ from sessionrun.input.settings import read_values
 from sessionrun.input.text import MAX_INPUT_BYTES, has_half_character
 from sessionrun.model.errors import InputError
 from sessionrun.model.keys import describe_id_problem
-from sessionrun.store.files import NotRegular, read_regular
+from sessionrun.store.files import read_regular
 
 STDIN: Final = "-"
 
@@ -115,8 +115,6 @@ def _read_directory(name: str, only: str | None) -> Source:
 def _read(path: str) -> bytes:
     try:
         return read_regular(Path(os.path.realpath(path)), MAX_INPUT_BYTES)
-    except NotRegular:
-        raise InputError(f"{path}: is not a regular file") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
 

@@ -9,7 +9,7 @@ one.  A default for tasks has an effect if any task takes it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -37,7 +37,7 @@ from sessionrun.input.reading import Field, of_business, read_known, table
 from sessionrun.input.settings import Check, Setting, Topic
 from sessionrun.model.events import takes_model
 from sessionrun.model.places import KeepPolicy
-from sessionrun.model.spec import SessionSpec
+from sessionrun.model.spec import SessionSpec, TaskSpec
 
 # --- why a setting has no effect ---
 
@@ -63,21 +63,24 @@ def of_fallback(spec: SessionSpec, fallback: Any) -> str | None:
     return None if any(task.fallback == fallback for task in spec.tasks) else "every task has its own"
 
 
+def of_tasks(takes: Callable[[TaskSpec, Any], bool], why: str = "every task has its own") -> Check:
+    """The check of a default: it has an effect if one of the tasks `takes` it."""
+    return lambda spec, wanted: None if any(takes(task, wanted) for task in spec.tasks) else why
+
+
 def of_default(*names: str) -> Check:
     """The check of the default of a field, or of one of several, of every task that has no value of its own."""
-
-    def check(spec: SessionSpec, wanted: Any) -> str | None:
-        same = (wanted, wanted or None)  # 0 means that there is no such limit
-        takes = any(getattr(task, name) in same for task in spec.tasks for name in names)
-        return None if takes else "every task has its own"
-
-    return check
+    # 0 means that there is no such limit
+    return of_tasks(lambda task, wanted: any(getattr(task, name) in (wanted, wanted or None) for name in names))
 
 
-def of_check(spec: SessionSpec, check: Any) -> str | None:
-    """A check has more than its commands, such as its rounds."""
-    takes = any(task.check is not None and task.check.commands == check.commands for task in spec.tasks)
-    return None if takes else "every task has its own"
+of_check: Final = of_tasks(lambda task, check: task.check is not None and task.check.commands == check.commands)
+"""A check has more than its commands, such as its rounds."""
+
+of_worktree: Final = of_tasks(
+    lambda task, _: task.workspace.kind == "worktree", "every task has its own workspace"
+)
+"""It belongs to tasks that do not say where they work."""
 
 
 def of_scripts(why: str) -> Check:
@@ -116,12 +119,6 @@ def of_approval(spec: SessionSpec, approve: bool) -> str | None:
 def of_template(spec: SessionSpec, _: Any) -> str | None:
     """For tasks that the input names in another way than by their prompts."""
     return None if spec.dialect in ("swebench", QUEUE) else "each task of this input has its own prompt"
-
-
-def of_worktree(spec: SessionSpec, _: Any) -> str | None:
-    """It belongs to tasks that do not say where they work."""
-    used = any(task.workspace.kind == "worktree" for task in spec.tasks)
-    return None if used else "every task has its own workspace"
 
 
 def of_cache(spec: SessionSpec, wanted: Any) -> str | None:

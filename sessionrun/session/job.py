@@ -90,10 +90,10 @@ def answer(row: Phase, folder: Path) -> object:
         SessionrunError, OSError: the request cannot be used, or the work not be done.
     """
     from sessionrun.house import HOUSE, load
-    from sessionrun.store.jobfiles import ANSWER, load_request, write_record
+    from sessionrun.store.jobfiles import ANSWER, REQUEST, load_record, write_record
 
     kind, work = load(row.request), load(row.work)
-    request: Any = load_request(folder, kind)
+    request: Any = load_record(folder / REQUEST, kind)
     known = (mark for business in HOUSE for mark in business.marks if mark.phase == row.name)
     marks = [mark for mark in known if os.path.lexists(folder / load(mark.file))]
     for mark in marks:

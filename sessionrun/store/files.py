@@ -78,14 +78,13 @@ def read_regular(path: Path | str, limit: int | None = None, *, dir_fd: int | No
 
 
 def read_end(path: Path | str, most: int) -> bytes:
-    """The end of a file, at most so many bytes.
-
-    Raises:
-        NotRegular: see `open_regular`.
-    """
-    with open(path, "rb", opener=open_regular) as stream:
-        stream.seek(max(0, os.fstat(stream.fileno()).st_size - most))
-        return stream.read(most)
+    """The end of a file, at most so many bytes; nothing where it cannot be read, or is not regular."""
+    try:
+        with open(path, "rb", opener=open_regular) as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - most))
+            return stream.read(most)
+    except OSError:
+        return b""
 
 
 @contextmanager
@@ -231,10 +230,8 @@ def remove_left(path: Path | str, dir_fd: int | None = None) -> None:
 def _has_process(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
+    except (OSError, OverflowError) as error:
+        return isinstance(error, PermissionError)
     return True
 
 

@@ -102,15 +102,6 @@ def write_record(path: Path, record: object, *, durable: bool = False) -> None:
     replace_file(path, orjson.dumps(record), durable=durable)
 
 
-def load_request(folder: Path, cls: type[_Record]) -> _Record:
-    """What a job of ours is asked for.
-
-    Raises:
-        JobFileError: it cannot be used.
-    """
-    return load_record(folder / REQUEST, cls)
-
-
 def load_answer(folder: Path, cls: type[_Record]) -> _Record | None:
     """What a job of ours answered; None when it did not come so far.
 
@@ -140,10 +131,7 @@ def load_worktree(session: SessionDir, task: str, attempt: int) -> str | None:
 
 def read_tail(path: Path) -> bytes:
     """The end of what a job printed; nothing where it printed nothing or something else lies there."""
-    try:
-        return read_end(path, TAIL_BYTES)
-    except OSError:
-        return b""
+    return read_end(path, TAIL_BYTES)
 
 
 NETWORK: Final = "network-"

@@ -91,7 +91,7 @@ def is_held(path: Path) -> bool:
 
 @contextmanager
 def hold_lock(path: Path, mode: int = 0o644, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
-    """Hold the lock on a file; one process at a time has it."""
+    """Hold the lock on a file; one process at a time has it, others wait so long (seconds; below 0: any time)."""
     from filelock import FileLock, Timeout
 
     # Without flock(2) a "soft" lock would be taken, which outlives its holder: no lock is better.

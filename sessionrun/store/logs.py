@@ -34,7 +34,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from sessionrun.model.errors import StoreError
-from sessionrun.store.files import name_beside, open_regular, read_regular, replace_file, sync_directory
+from sessionrun.store.files import open_regular, read_regular, replace_file
 
 REFUSALS: Final = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT)
 """No room now, of processes, memory, descriptors or files: not the task's fault."""
@@ -224,15 +224,13 @@ class AppendLog:
         chunk = b"".join([b"%08x %b\n" % (crc32(payload), payload) for payload in payloads])
         if not chunk:
             return self.end
-        try:
-            self._write(chunk)
-        except OSError as error:
-            if error.errno not in FULL or not give_up_reserve(self.path.parent):
-                raise self._refused("write", error) from error
+        while True:
             try:
                 self._write(chunk)
-            except OSError as again:
-                raise self._refused("write", again) from again
+                break
+            except OSError as error:
+                if error.errno not in FULL or not give_up_reserve(self.path.parent):  # there is one at most
+                    raise self._refused("write", error) from error
         self.end += len(chunk)
         self._dirty = True
         return self.end
@@ -266,20 +264,12 @@ class AppendLog:
         content = os.pread(self._fd, self.end, 0)
         if parse_log(content).end != self.end:  # it was dropped from memory as well
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        beside = name_beside(self.path)
-        fd = open_regular(beside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
         try:
-            if os.write(fd, content) != self.end:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            os.fsync(fd)
-            os.replace(beside, self.path)
-        except OSError:
-            os.close(fd)
-            os.unlink(beside)
-            raise
-        os.close(self._fd)
-        self._fd = fd  # from now on what is appended goes there, also if its name cannot be made durable
-        sync_directory(self.path.parent)
+            replace_file(self.path, content, durable=True)
+        finally:  # from now on what is appended goes there, also if its name cannot be made durable
+            fd = open_regular(self.path, os.O_RDWR | os.O_APPEND)
+            os.close(self._fd)
+            self._fd = fd
 
     def cut(self, end: int) -> None:
         """Drop a torn tail, so that what is appended next begins a line."""

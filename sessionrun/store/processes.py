@@ -44,14 +44,19 @@ class Identity(NamedTuple):
 def boot_id() -> str:
     """What changes with each boot of this machine; '' where the system does not say."""
     if _LINUX:
-        try:
-            with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
-                return stream.read().strip()
-        except OSError:
-            return ""
+        return os.fsdecode(_read("/proc/sys/kernel/random/boot_id").strip())
     import psutil
 
     return str(int(psutil.boot_time()))
+
+
+def _read(path: str) -> bytes:
+    """A file of /proc; nothing where it cannot be read."""
+    try:
+        with open(path, "rb") as stream:
+            return stream.read()
+    except OSError:
+        return b""
 
 
 def pid_namespace(pid: int | str = "self") -> str:
@@ -149,11 +154,7 @@ def session_and_name(pid: int) -> tuple[int, bytes]:
 
 def command_of(pid: int) -> bytes:
     """The words of a process's command, with spaces between them; its name where there are none."""
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as stream:
-            words = stream.read(4096).rstrip(b"\0").replace(b"\0", b" ")
-    except OSError:
-        words = b""
+    words = _read(f"/proc/{pid}/cmdline")[:4096].rstrip(b"\0").replace(b"\0", b" ")
     return words or session_and_name(pid)[1]
 
 
@@ -209,11 +210,7 @@ def _list_pids() -> list[int]:
 def environment(pid: int) -> Mapping[str, str]:
     """The environment that the process was started with; empty where we may not look."""
     if _LINUX:
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as stream:
-                pairs = [os.fsdecode(entry).partition("=") for entry in stream.read().split(b"\0")]
-        except OSError:
-            return {}
+        pairs = [os.fsdecode(entry).partition("=") for entry in _read(f"/proc/{pid}/environ").split(b"\0")]
         return {name: value for name, _, value in pairs if name}
     import psutil
 
@@ -349,10 +346,8 @@ def group_is_empty(pgid: int) -> bool:
     """Whether no process, not even a zombie, is left in a process group whose leader was reaped."""
     try:
         os.killpg(pgid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
+    except OSError as error:
+        return isinstance(error, ProcessLookupError)
     return False
 
 

@@ -179,8 +179,6 @@ def load_requests(session: SessionDir) -> list[RequestFile]:
             continue  # its client took it back
         except OSError as error:
             requests.append(RequestFile(path, None, error.strerror or str(error)))
-        except MemoryError:
-            raise
         except Exception as error:  # whatever is in it, the session goes on
             requests.append(RequestFile(path, None, str(error)))
     return requests

@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import math
 import os
-import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -57,9 +55,6 @@ TRASH: Final = ".trash-"
 
 IN_USE: Final = "it is in use"
 
-_SAY_S: Final = 5.0
-"""How often a process that waits for a lock says so."""
-
 _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -69,30 +64,14 @@ def lock_path(path: Path) -> Path:
 
 
 @contextmanager
-def hold_entry(
-    path: Path, limit_s: float | None, say: Callable[[float], None] = lambda waited_s: None
-) -> Iterator[None]:
-    """Be the process that makes or removes an entry.
-
-    Args:
-        limit_s: how long to wait for another process (seconds); None: any time.
-        say: is told from time to time how long that has been.
+def hold_entry(path: Path, limit_s: float | None) -> Iterator[None]:
+    """Be the process that makes or removes an entry; wait so long for another one (seconds; None: any time).
 
     Raises:
         SessionrunError: the other process had it for too long.
     """
     make_directories(path.parent, 0o700)
-    lock, begun = lock_path(path), time.monotonic()
-    with ExitStack() as held:
-        while True:
-            left = (math.inf if limit_s is None else limit_s) - (time.monotonic() - begun)
-            try:
-                held.enter_context(hold_lock(lock, 0o600, max(0.0, min(_SAY_S, left))))
-                break
-            except SessionrunError:
-                if left <= _SAY_S:
-                    raise SessionrunError(f"{lock} was held for {limit_s:g} s by another process") from None
-            say(time.monotonic() - begun)
+    with hold_lock(lock_path(path), 0o600, -1.0 if limit_s is None else limit_s):
         yield
 
 

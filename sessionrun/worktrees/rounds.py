@@ -20,7 +20,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.kinds import DiffStat
 from sessionrun.model.places import Place
 from sessionrun.store.files import remove_empty, replace_file
-from sessionrun.store.jobfiles import NOT_BEGUN, load_request
+from sessionrun.store.jobfiles import NOT_BEGUN, REQUEST, load_record
 from sessionrun.worktrees.park import HUGE_BYTES, show_hidden, write_patch, write_worktree
 from sessionrun.worktrees.registration import table_lock
 from sessionrun.worktrees.request import WorkRequest, WorkspaceRequest
@@ -68,7 +68,7 @@ def list_changes(request: WorkspaceRequest, kept: Kept, folder: Path) -> list[tu
 
 def begin_work(folder: Path) -> NoReturn:
     """Set the worktree back, and become the agent."""
-    request = load_request(folder, WorkRequest)
+    request = load_record(folder / REQUEST, WorkRequest)
     try:
         take_back(request, folder)
     except (SessionrunError, OSError) as error:

@@ -217,8 +217,4 @@ def agent(request: pytest.FixtureRequest) -> str:
     return name
 
 
-@pytest.fixture
-def needs_claude() -> None:
-    problem = find_agent("claude")
-    if problem:
-        pytest.skip(problem)
+NEEDS_CLAUDE: Final = pytest.mark.skipif(find_agent("claude") is not None, reason=find_agent("claude") or "")

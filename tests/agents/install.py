@@ -57,17 +57,18 @@ def make_environ() -> dict[str, str]:
 def find_version(agent: str) -> str | None:
     """The version of an agent in the folder, as it says itself; None when it does not run."""
     program = shutil.which(agent, path=PATH)
-    if program is None:
-        return None
-    argv = [program, "--version"]
+    found = re.search(rb"\d+\.\d+\.\d+\S*", _ask(program, "--version") if program else b"")
+    return found.group().decode() if found else None
+
+
+def _ask(*argv: str) -> bytes:
+    """What a program prints; nothing where it fails."""
+    env = make_environ()
     try:
-        done = subprocess.run(
-            argv, env=make_environ(), stdin=subprocess.DEVNULL, capture_output=True, timeout=ASK_S
-        )
+        done = subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=ASK_S)
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    found = re.search(rb"\d+\.\d+\.\d+\S*", done.stdout)
-    return found.group().decode() if found and done.returncode == 0 else None
+        return b""
+    return done.stdout if done.returncode == 0 else b""
 
 
 def install(agent: str) -> str:
@@ -88,7 +89,8 @@ def install(agent: str) -> str:
 
 def _install_npm(package: str, version: str) -> None:
     npm = shutil.which("npm")
-    if npm is None or _node_version(make_environ()) < NODE_AT_LEAST:
+    node = tuple(map(int, re.findall(rb"\d+", _ask("node", "--version"))))
+    if npm is None or node < NODE_AT_LEAST:
         raise CannotInstall("it needs npm and Node 22 or newer on PATH")
     folder = FOLDER / "npm"
     folder.mkdir(parents=True, exist_ok=True)
@@ -107,24 +109,12 @@ def _install_aider() -> None:
     link.symlink_to("../aider/bin/aider")
 
 
-def _node_version(env: dict[str, str]) -> tuple[int, ...]:
-    try:
-        said = subprocess.run(["node", "--version"], env=env, capture_output=True, timeout=ASK_S).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return ()
-    return tuple(int(number) for number in re.findall(rb"\d+", said))
-
-
 def _find_python() -> str:
     """A Python that aider's packages have wheels for."""
     names = [sys.executable, *(f"python{major}.{minor}" for major, minor in AIDER_PYTHONS), "python3"]
     code = "import sys, venv; print(sys.version_info[0], sys.version_info[1])"
     for name in names:
-        try:
-            said = subprocess.run([name, "-c", code], capture_output=True, timeout=ASK_S).stdout.split()
-        except (OSError, subprocess.TimeoutExpired):
-            continue
-        if tuple(map(int, said)) in AIDER_PYTHONS:
+        if tuple(map(int, _ask(name, "-c", code).split())) in AIDER_PYTHONS:
             return name
     raise CannotInstall("it needs Python 3.10 to 3.12, and none is on PATH")
 

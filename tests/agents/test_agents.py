@@ -95,13 +95,8 @@ def test_find_program_takes_the_first_executable_file(tmp_path: Path, monkeypatc
     assert table.find_program(claude, path) == str(good)
     assert table.find_program(claude, os.pathsep.join(["", ".", "c"])) is None, "relative entries do not count"
     assert table.find_program(table.BUILTIN["shell"], None) in ("/bin/sh", "/usr/bin/sh")
-
-
-def test_find_program_with_a_slash_ignores_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_program(tmp_path / "mine", "")
-    monkeypatch.chdir(tmp_path)
-    assert table.find_program(AgentSpec(name="m", argv=("./mine",)), "") == str(tmp_path / "mine")
-    assert table.find_program(AgentSpec(name="m", argv=("./other",)), str(tmp_path)) is None
+    assert table.find_program(AgentSpec(name="m", argv=("./claude",)), "") == str(good), "PATH does not matter"
+    assert table.find_program(AgentSpec(name="m", argv=("./other",)), str(tmp_path / "c")) is None
 
 
 CLAUDE, QWEN = table.BUILTIN["claude"], table.BUILTIN["qwen"]

@@ -32,7 +32,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessionrun.agents import markers, table
-from sessionrun.agents.reading import MAX_LINE_BYTES, AgentResult
+from sessionrun.agents.reading import MAX_LINE_BYTES, AgentResult, parse_event
 from sessionrun.client.reading.outputs import read_steps
 from sessionrun.model.spec import OutputFormat
 from sessionrun.model.usage import Usage
@@ -75,20 +75,11 @@ def test_sample(sample: Sample) -> None:
         assert "\n" not in (finished.reason or "")
     assert sample.said is None or result.reason_class == sample.said
     assert sample.final in (None, result.is_final)
-    assert finished.resets_at == pytest.approx(read_time(sample.reset), abs=1e-3)
-    assert sample.told in (None, tell(result))
-
-
-def read_time(text: str | None) -> float | None:
-    if text is None:
-        return None
-    return datetime.fromisoformat(text.removesuffix("Z")).replace(tzinfo=timezone.utc).timestamp()
-
-
-def tell(result: AgentResult) -> dict[str, object]:
+    reset = sample.reset and datetime.fromisoformat(sample.reset.removesuffix("Z")).replace(tzinfo=timezone.utc)
+    assert finished.resets_at == pytest.approx(reset.timestamp() if reset else None, abs=1e-3)
     usage = result.usage and [*asdict(result.usage).values()][:4]
     said = {"model": result.model, "conversation": result.conversation, "turns": result.turns, "usage": usage}
-    return {name: value for name, value in said.items() if value is not None}
+    assert sample.told in (None, {name: value for name, value in said.items() if value is not None})
 
 
 @pytest.mark.parametrize("sample", [one for one in CORPUS if one.shown or one.steps], ids=str)
@@ -391,33 +382,26 @@ def mutated(draw: st.DrawFn) -> tuple[OutputFormat, bytes]:
 
 
 def overwrite(line: bytes, name: str, value: object) -> bytes:
-    try:
-        event = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return line
-    return orjson.dumps({**event, name: value}) if isinstance(event, dict) else line
+    event = parse_event(line)
+    return line if event is None else orjson.dumps({**event, name: value})
+
+
+MARKS: dict[str, dict[str, object]] = {
+    **{name: {"type": "result", "is_error": False} for name in ("claude", "qwen")},
+    "codex": {"type": "turn.completed"},
+    "gemini": {"type": "result", "status": "success"},
+}
+"""What an event has in a stream of a run that went well."""
 
 
 def may_succeed(output: OutputFormat, stdout: bytes) -> bool:
     """Whether the output holds its format's mark of success at all; written apart from the readers."""
-    for line in stdout.split(b"\n"):
-        if output == "aider" and line.startswith(b"Tokens: "):
-            return True
-        try:
-            event = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            continue
-        if not isinstance(event, dict):
-            continue
-        part = event.get("part")
-        if {
-            **dict.fromkeys(("claude", "qwen"), event.get("type") == "result" and event.get("is_error") is False),
-            "codex": event.get("type") == "turn.completed",
-            "gemini": event.get("type") == "result" and event.get("status") == "success",
-            "opencode": isinstance(part, dict) and part.get("reason") == "stop",
-        }.get(output):
-            return True
-    return False
+    if output == "aider":
+        return any(line.startswith(b"Tokens: ") for line in stdout.split(b"\n"))
+    events = [event for event in map(parse_event, stdout.split(b"\n")) if event is not None]
+    if output == "opencode":
+        return any(isinstance(part := one.get("part"), dict) and part.get("reason") == "stop" for one in events)
+    return any(MARKS[output].items() <= event.items() for event in events)
 
 
 def check_reading(scratch: Path, output: OutputFormat, stdout: bytes) -> None:

@@ -29,7 +29,7 @@ from sessionrun.engine.money import usage_since
 from sessionrun.model.words import format_time
 from sessionrun.walls.trial import find_problem
 
-from .conftest import MODELS, PROVIDERS, SESSION_S, Stage, find_agent, find_processes
+from .conftest import MODELS, NEEDS_CLAUDE, PROVIDERS, SESSION_S, Stage, find_agent, find_processes
 from .model_server import FORMS, GEMINI_FORMS, INPUT_TOKENS, OPENAI_FORMS, OUTPUT_TOKENS
 
 pytestmark = pytest.mark.agents
@@ -193,7 +193,8 @@ def test_it_works_inside(agent: str, sandbox: dict[str, Any], stage: Stage) -> N
     assert kept <= {".codex/config.toml", ".gemini/settings.json", ".qwen/settings.json"}, "it wrote into the home"
 
 
-def test_claude_starts_a_session_by_a_tool(needs_claude: None, stage: Stage) -> None:
+@NEEDS_CLAUDE
+def test_claude_starts_a_session_by_a_tool(stage: Stage) -> None:
     program, *words = stage.command.argv
     config = {"mcpServers": {"sessionrun": {"command": program, "args": [*words, "mcp"]}}}
     tool = "mcp__sessionrun__start_session"
@@ -273,16 +274,16 @@ def test_what_a_provider_that_fails_leads_to(agent: str, stage: Stage) -> None:
     assert all(stage.server.told(str(task["prompt"])) for task in tasks)
 
 
-def test_how_claude_says_that_a_limit_is_reached(stage: Stage, needs_claude: None) -> None:
+@NEEDS_CLAUDE
+def test_how_claude_says_that_a_limit_is_reached(stage: Stage) -> None:
     """With an API key and with a subscription; only the second names the limit and its end."""
-    met = _meet(
-        stage,
-        [
-            {"id": f"{case}_{account}", "agent": "claude", "prompt": f"Do it: limit[[{case}]]", "env": env}
-            for case in FORMS
-            for account, env in _sign_in(case).items()
-        ],
-    )
+    tasks = []
+    for case in FORMS:  # each has accounts of its own: sessions of one would hear of each other's limits
+        task = {"agent": "claude", "prompt": f"Do it: limit[[{case}]]"}
+        tasks.append({"id": f"{case}_key", **task, "env": {"ANTHROPIC_API_KEY": f"key-{case}"}})
+        env = {**SUBSCRIPTION, "CLAUDE_CODE_OAUTH_TOKEN": f"token-{case}"}
+        tasks.append({"id": f"{case}_subscription", **task, "env": env})
+    met = _meet(stage, tasks)
     said = {f"{case}_{account}": {"usage_limit"} for case in FORMS for account in ("key", "subscription")}
     hasty = {f"{case}_key": {"rate_limited"} for case in ("five_hour", "seven_day", "seven_day_opus", "rate")}
     busy = {name: {"overloaded"} for name in said if name.startswith("overloaded")}
@@ -305,7 +306,8 @@ def test_how_the_others_say_that_a_limit_is_reached(stage: Stage) -> None:
     assert _wrong(met, silent) == []
 
 
-def test_a_usage_limit_holds_the_tasks_of_its_provider_alone(stage: Stage, needs_claude: None) -> None:
+@NEEDS_CLAUDE
+def test_a_usage_limit_holds_the_tasks_of_its_provider_alone(stage: Stage) -> None:
     """Two tasks of a limited account wait for its reset, and then succeed at their first attempt."""
     reset_at = int(time.time()) + RESET_S
     reset = str(format_time(reset_at))
@@ -330,14 +332,6 @@ def test_a_usage_limit_holds_the_tasks_of_its_provider_alone(stage: Stage, needs
         else:
             assert task["ended_at"] > reset
     assert len(stage.server.told("claude says ")) <= 4  # one refused, one canary, then the others
-
-
-def _sign_in(case: str) -> dict[str, dict[str, str]]:
-    """A key and a subscription for one case: sessions of one account would hear of each other's limits."""
-    return {
-        "key": {"ANTHROPIC_API_KEY": f"key-{case}"},
-        "subscription": {**SUBSCRIPTION, "CLAUDE_CODE_OAUTH_TOKEN": f"token-{case}"},
-    }
 
 
 def _meet(stage: Stage, tasks: list[dict[str, Any]]) -> dict[str, str]:

@@ -90,11 +90,8 @@ def test_every_variable(places: Places) -> None:
     values = places.load(**{f"SESSIONRUN_{name}": value for name, value in said.items()}).values
     assert values == {"agent": "codex", "model": "m", "max_parallel": 0, "timeout_s": 7200.0, "approve": True}
     assert places.load(SESSIONRUN_RESULTS_DIR="runs").values == {"results_dir": places.deep / "runs"}
-
-
-def test_empty_variables_say_nothing(places: Places) -> None:
-    variables = [variable for row in SETTINGS for variable in row.variables]
-    assert places.load(**dict.fromkeys(variables, "")) == Config(agents=BUILTIN)
+    empty = dict.fromkeys((variable for row in SETTINGS for variable in row.variables), "")
+    assert places.load(**empty) == Config(agents=BUILTIN), "an empty one says nothing"
 
 
 def test_a_model_goes_with_the_agent_beside_it(places: Places) -> None:
@@ -164,12 +161,10 @@ def test_results_dir_alone(places: Places) -> None:
 )
 def test_what_readers_make_of_a_broken_file(places: Places, text: str, problem: str) -> None:
     file = places.project(text)
-    found = load_results_dir(places.deep, places.environ())
-    assert found[0] is None
-    assert found[1] is not None
-    assert found[1].startswith(f"{file}: {problem}")
+    directory, why = load_results_dir(places.deep, places.environ())
+    assert directory is None and (why or "").startswith(f"{file}: {problem}")
     places.user('results_dir = "/runs"')
-    assert load_results_dir(places.deep, places.environ()) == (Path("/runs"), found[1])
+    assert load_results_dir(places.deep, places.environ()) == (Path("/runs"), why)
 
 
 def test_a_broken_file_stops_launches_and_nothing_else(sessionrun: Command) -> None:
@@ -205,17 +200,9 @@ def test_a_number_of_very_many_digits_is_refused(places: Places, key: str, why: 
         places.load()
 
 
-@pytest.mark.parametrize(
-    ("text", "heavy"),
-    [
-        ("", "tomllib tomli platformdirs json yaml difflib sessionrun.input.kinds"),
-        ('agent = "shell"', "platformdirs yaml msgspec sessionrun.input.rows sessionrun.model.spec"),
-    ],
-    ids=["without a file", "with a file that has other settings"],
-)
-def test_a_poll_imports_nothing_for_it(places: Places, text: str, heavy: str) -> None:
-    if text:
-        places.here(text)
+def test_a_poll_imports_nothing_for_a_file_that_has_other_settings(places: Places) -> None:
+    places.here('agent = "shell"')
+    heavy = "platformdirs yaml difflib msgspec sessionrun.input.rows sessionrun.model.spec"
     code = (
         "import os, sys; from pathlib import Path; before = set(sys.modules)\n"
         "from sessionrun.input.config import load_results_dir\n"

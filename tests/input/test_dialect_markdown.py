@@ -271,18 +271,15 @@ def test_what_cannot_be_read_is_no_job_that_is_passed_over(project: Project) -> 
     (project.path / "worksplit.toml").write_bytes(b'\xef\xbb\xbf[ollama]\nmodel = "m"\n')
     assert project("--dry-run").returncode == 0
     (jobs / "b.md").symlink_to("gone")
-    done = project("--dry-run")
-    assert (done.returncode, done.stderr) == (
-        2,
-        f"sessionrun: error: {jobs}/b.md: No such file or directory\n",
-    )
+    done, error = project("--dry-run"), f"sessionrun: error: {jobs}/b.md: No such file or directory\n"
+    assert (done.returncode, done.stderr) == (2, error)
     (jobs / "b.md").unlink()
     os.mkfifo(jobs / "b.md")
-    assert "b.md: is not a regular file" in project("--dry-run").stderr
+    assert "b.md: not a regular file" in project("--dry-run").stderr
     (jobs / "b.md").unlink()
     (project.path / "worksplit.toml").unlink()
     (project.path / "worksplit.toml").mkdir()
-    assert "worksplit.toml: is not a regular file" in project("--dry-run").stderr
+    assert "worksplit.toml: not a regular file" in project("--dry-run").stderr
 
 
 @pytest.mark.parametrize(

@@ -405,12 +405,9 @@ INSTANCE: dict[str, Any] = {
 }
 
 
-def read(entries: Any, options: Options | None = None, name: str = "i.jsonl") -> Plan:
+def read(entries: Any, options: Options | None = None) -> Plan:
     text = entries if isinstance(entries, str) else "\n".join(map(json.dumps, entries))
-    source = Source(name, text.encode(), "/of/file", "/started")
-    dialect, _ = choose_format(source, None)
-    assert dialect == "swebench"
-    return load_plan(dialect, source, options or Options(stamp="20260102-030405"))
+    return load(text, "i.jsonl", options or Options(stamp="20260102-030405"))
 
 
 def many(count: int) -> list[dict[str, Any]]:

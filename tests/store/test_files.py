@@ -40,7 +40,7 @@ from sessionrun.session.launch import resume
 from sessionrun.session.main import _load
 from sessionrun.store import records, seal
 from sessionrun.store.files import NotRegular, replace_file
-from sessionrun.store.jobfiles import ANSWER, CLAIM, REQUEST, load_answer, load_request, read_tail
+from sessionrun.store.jobfiles import ANSWER, CLAIM, REQUEST, load_answer, load_record, read_tail
 from sessionrun.store.locks import hold_lock
 from sessionrun.store.logs import read_log
 from sessionrun.store.outside import hold_file, open_folder
@@ -555,8 +555,8 @@ REPORT = CheckReport(written={"a.py": 3}, earlier=("b.py",), checked=CHECKED)
 FILES: dict[str, tuple[object, str, Callable[[Path], object]]] = {
     "claim": (CLAIMED, CLAIM, load_claim),
     "answer": (PLACE, ANSWER, load_place),
-    "request": (ASKED, REQUEST, lambda folder: load_request(folder, WorkspaceRequest)),
-    "check": (CHECK, REQUEST, lambda folder: load_request(folder, CheckRequest)),
+    "request": (ASKED, REQUEST, lambda folder: load_record(folder / REQUEST, WorkspaceRequest)),
+    "check": (CHECK, REQUEST, lambda folder: load_record(folder / REQUEST, CheckRequest)),
     "report": (REPORT, ANSWER, partial(load_answer, cls=CheckReport)),
 }
 

@@ -329,8 +329,7 @@ class Making:
         """The manifest of the entry, which is made unless another process did so; whether it was made now."""
         if self.request.require_cache:
             raise EnvironmentProblem(f"the cache has no environment {self.digest}, and nothing may be built")
-        line = "environment: another process builds it, {:.0f} s so far ..."
-        with trees.hold_entry(self.entry, LIMIT_S, lambda waited_s: print(line.format(waited_s), flush=True)):
+        with trees.hold_entry(self.entry, LIMIT_S):
             trees.sweep_entry(self.entry)
             manifest = self._use(held)
             if manifest is not None:

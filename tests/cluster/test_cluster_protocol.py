@@ -253,6 +253,8 @@ STORIES = {
         call -> open; call; tick t!; call -> end t""",
     "a call that was delayed beyond a later one is stale: its job may have another attempt by now": """
         offer t; hold; call; wait lease 0.1; call -> t undelivered; drop t; tick; late -> stale; tick""",
+    "what is wanted while a call is on its way is said by the next one": """
+        offer t; hold; offer u; late; tick -> order t; call; tick t -> order u""",
     "an earlier supervisor is superseded, and leases go on before the next one has said what is open": """
         submit t; tick -> order t; second t u; call 2 -> open; tick t; call 2 -> u unsubmitted; call -> superseded;
         tick t!; call 2 -> end t""",

@@ -289,6 +289,13 @@ def test_a_need_that_is_not_wanted_now_is_waited_for(yard: Yard) -> None:
     assert yard.statuses(yard.land()) == {"user": "landed"}, "whatever way it came there"
 
 
+def test_a_need_is_tried_before_its_task_wherever_it_stands_in_the_queue(yard: Yard) -> None:
+    yard.add("user", {"user.txt": "u"}, needs=("need",))
+    yard.add("need", {"need.txt": "BAD"})
+    yard.add("other", {"other.txt": "o"})
+    assert yard.statuses(yard.land(CHECK)) == {"user": "waiting", "need": "bounced", "other": "landed"}
+
+
 def test_what_is_there_by_content_has_landed(yard: Yard) -> None:
     yard.add("one", {"one.txt": "1"})
     squashed = yard.commit({"one.txt": "1"}, message="by hand")

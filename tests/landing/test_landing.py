@@ -228,13 +228,22 @@ def test_a_gate_has_a_limit_of_time_and_leaves_no_process(yard: Yard) -> None:
     eventually(lambda: not any(psutil.pid_exists(pid) for pid in left))
 
 
-def test_walls_around_gates_name_places_of_this_machine_though_tasks_run_on_nodes(yard: Yard) -> None:
-    session = SessionDir(yard.top.parent / "session-s")
+def test_walls_around_gates_name_places_of_this_machine_though_tasks_run_on_nodes(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a verdict holds for the same walls alone."""
+    session, request = SessionDir(yard.top.parent / "session-s"), yard.request()
     (session.path / "jobs").mkdir(parents=True)
-    spec = replace(make_session([]), repository=yard.request().repository, cluster=Cluster("tls://h:1"))
-    gates, key = Gates(("true",)), JobKey("one", 1, 1, "land", 1)
-    walls = enclose_gates(Site(session, lambda: spec), gates, MAIN, Sandbox("project"), key).walls
-    assert walls is not None and Path(walls.cache).is_absolute()
+    spec = replace(make_session([]), repository=request.repository, cluster=Cluster("tls://h:1"))
+    site, key = Site(session, lambda: spec), JobKey("one", 1, 1, "land", 1)
+    monkeypatch.setattr(gates, "raise_if_any", lambda wish: None)
+    digests = set()
+    for sandbox in (None, Sandbox("project"), Sandbox("strict")):
+        enclosed = enclose_gates(site, Gates(("true",)), MAIN, sandbox, key)
+        assert sandbox is None or (enclosed.walls is not None and Path(enclosed.walls.cache).is_absolute())
+        with open_fence(request.repository) as fence:
+            digests.add(gates.open_gates(fence, replace(request, gates=enclosed), MAIN).digest)
+    assert len(digests) == 3
 
 
 def test_a_gate_dies_with_the_landing(yard: Yard) -> None:

@@ -66,7 +66,8 @@ MUTANTS: Final = (
             (
                 S_NOTE,
                 "        self._ledger.append(\n            [logs.make_record(logs.CLAIMED, order.key), "
-                "logs.make_record(logs.TRIED, order.key, 3.0), logs.make_record(logs.SPAWNED, order.key, pid, started)]\n        )\n",
+                "logs.make_record(logs.TRIED, order.key, 3.0), "
+                "logs.make_record(logs.SPAWNED, order.key, pid, started)]\n        )\n",
             ),
             (
                 "        try:\n        except StoreError as error:\n            self._refuse(orders, str(error))\n"

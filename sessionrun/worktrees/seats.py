@@ -180,7 +180,9 @@ def _set_back(fence: Fence, request: WorkspaceRequest, claim: Claim) -> None:
     path = Path(claim.worktree)
     admin = registration.need_admin(request.repository, path)
     git = fence.inside(path, admin)
-    if (admin / WALLED).exists():  # git outside is not to look into the submodules of the task before
+    has_modules = any(os.path.lexists(place) for place in (admin / "modules", path / ".gitmodules"))
+    if has_modules or (admin / WALLED).exists():
+        # the repositories of submodules are of the task before
         for line in git.names("ls-files", "--stage", "-z"):
             about, _, name = line.partition("\t")
             # it is not there in a sparse checkout; and a link that the task has left may lead anywhere

@@ -588,8 +588,10 @@ def test_a_submodule_of_the_task_before_is_no_work_of_the_next(nested: Project) 
     assert (again, nested.run("log", "-1", "--format=%s", cwd=path / "my lib")) == (path, "two")
     place = release(request, nested.folder())
     assert (place.kept, place.changed, place.branch) == (None, False, None)
-    nested.shell("git rm -qf 'my lib'; git commit -qm none", nested.top)
-    assert not (nested.begin_work("v", seats=seats, seat=1)[1] / "my lib").exists()
+    nested.shell(
+        "git rm -qf 'my lib'; mkdir 'my lib'; echo > 'my lib/x'; git add .; git commit -qm own", nested.top
+    )
+    assert os.listdir(nested.begin_work("v", seats=seats, seat=1)[1] / "my lib") == ["x"], "and no repository"
 
 
 def test_a_path_into_the_repository_is_none_of_a_submodule(nested: Project) -> None:

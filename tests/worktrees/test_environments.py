@@ -23,6 +23,7 @@ from sessionrun.git.clone import make_excerpt
 from sessionrun.git.repository import find_repository
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_record
+from sessionrun.store.trees import hold_entry
 from sessionrun.worktrees import request as asked
 from sessionrun.worktrees.environments import build as env_build
 from sessionrun.worktrees.environments import inputs
@@ -255,6 +256,15 @@ def test_one_process_builds_and_the_others_wait(shop: Shop) -> None:
     assert shop.builds() == 1
     assert [reports[name].problem for name in names] == [None] * 4
     assert sorted(reports[name].made.cached for name in names) == [False, True, True, True]
+
+
+@pytest.mark.slow
+def test_a_wait_for_another_process_has_an_end(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    digest = shop.make("one", require_cache=True).made.digest
+    monkeypatch.setattr(env_build, "LIMIT_S", 0.3)
+    with hold_entry(shop.cache / digest, None):
+        report = shop.make("two")
+    assert report.problem == f"{shop.cache}/{digest}.lock was held for 0.3 s by another process"
 
 
 @pytest.mark.slow

@@ -377,6 +377,7 @@ def test_where_a_task_begins_names_its_branch(project: Project, script: str) -> 
     [
         ("init -q place", "its branch has no commit yet: commit something first"),
         ("init -q --bare place", "is a bare repository or inside .git; start in a checkout of it"),
+        ("init -q place/.git/stray", r"is in no git repository; worktrees need one \(git init\)"),
     ],
 )
 def test_a_place_without_a_checkout_of_a_commit_is_refused(own_place: Path, words: str, why: str) -> None:

@@ -184,6 +184,8 @@ def test_a_directory_that_the_base_commit_has_not_is_refused_unless_it_comes_alo
     comes_along = [
         {"id": "linked", "prompt": "pwd", "cwd": "linked", "links": "linked"},
         {"id": "included", "prompt": "cat x.log", "cwd": "data"},
+        {"id": "makes", "prompt": "mkdir new; touch new/made"},
+        {"id": "needs", "prompt": "ls made", "cwd": "new", "needs": "makes"},
     ]
     session = project.finish({"prompts": comes_along})
     assert project.status(session)["outcome"] == "succeeded"

@@ -289,22 +289,6 @@ def test_rounds_and_attempts_keep_the_outputs_of_earlier_ones(own_place: Path) -
     assert Path(second.env["SESSIONRUN_FEEDBACK"]).read_text() == "check 1.1\n"
 
 
-def test_a_round_whose_time_is_up_is_told_so_to_the_next_one(own_place: Path) -> None:
-    session, spec = make_session(
-        own_place, TaskSpec("a", ("x",), check=Check(("x",)), rounds=2, round_timeout_s=5.0)
-    )
-    jobs: list[Job] = []
-
-    def script(job: Job) -> Fate:
-        jobs.append(job)
-        return Fate(duration_s=9) if job.key.round == 1 else report(job, passes=True)
-
-    state, _ = run(session, spec, script)
-    assert ([job.key.phase for job in jobs], state.tasks["a"].outcome) == (["work", "work", "check"], "succeeded")
-    told = Path(jobs[1].env["SESSIONRUN_FEEDBACK"]).read_text()
-    assert told == "Your last round was stopped: no result after 5 s.\n"
-
-
 # --- what goes wrong with one job, its files or our own code for it, is that job's failure ---
 
 PLACE = Place(branch="main-task-a", worktree="/w/a", base_commit="0" * 40)

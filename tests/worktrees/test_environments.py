@@ -391,7 +391,10 @@ EXTRAS = "[project]\n[project.optional-dependencies]\ndev=['x']\ndocs=['y']\n"
     ],
 )
 def test_ways_in_their_order(texts: dict[str, str], requirements: list[str], ways: str) -> None:
-    assert " | ".join(way.name for way in order_ways(texts, requirements)) == ways
+    found = [*order_ways(texts, requirements)]
+    assert " | ".join(way.name for way in found) == ways
+    words = [word for way in found for word in way.words]
+    assert all(words[words.index(name) - 1] == "-r" for name in requirements)
 
 
 def test_dependency_groups_are_asked_for() -> None:

@@ -228,8 +228,10 @@ def test_counts_add_up_in_every_verb_that_prints_them(name: str) -> None:
         assert sum(told.values()) == view["total"] == len(view["tasks"]), verb
         counted = Counter(task["word"].replace("_", " ") for task in view["tasks"])
         assert told == counted, verb
-    totals = _count([view])["task_counts"]
-    assert sum(totals["counts"].values()) == totals["total"] == view["total"]
+    sessions, tasks = _count([view, view]).values()
+    assert sum(tasks["counts"].values()) == tasks["total"] == 2 * view["total"]
+    states = sessions["states"]
+    assert sessions["total"] == sessions[view["status"]] == states[view["state"]] == sum(states.values()) == 2
 
 
 def test_what_is_next_is_a_command_for_each_word() -> None:

@@ -78,8 +78,10 @@ def job_tokens(state: State, task: TaskState, phase: Phase) -> Iterator[tuple[st
 
 def wanted_tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
     """The tokens of the task's next job that it does not hold yet."""
-    held = [*span_tokens(state, task)]
-    yield from (token for token in task_tokens(state, task) if token not in held)
+    if not task.active:
+        yield from task_tokens(state, task)
+    elif task.suspended:
+        yield from (token for token in task_tokens(state, task) if token[0] == SLOT)
     yield from job_tokens(state, task, task.next_phase())
 
 

@@ -19,6 +19,7 @@ from simulation import EPOCH_S, Drive, Fate, Planned, SimulatedExecutor, judge, 
 from sessionrun.agents.table import BUILTIN
 from sessionrun.engine.fold import apply
 from sessionrun.engine.providers import CANARY_S, LIMIT_FIRST_S, LONGEST_S, MARGIN_S, MAX_BACKOFFS, SPREAD_S
+from sessionrun.engine.state import Provider, State
 from sessionrun.engine.status import project
 from sessionrun.model.events import (
     AgentChanged,
@@ -212,20 +213,26 @@ def test_nothing_of_a_held_provider_is_even_prepared() -> None:
     assert began["b/1/1/prepare/1"] > 500.0
 
 
-def test_a_hold_outlives_a_restart_of_the_machine_and_the_time_of_a_canary_is_over_then() -> None:
-    drive, provider = play([task("a")], {"a/1/1/work/1": LIMIT}, resets_in_s=1000.0), "provider:first"
-    for until_s, restart_s in ((1.0, 401.0), (1001.0 + MARGIN_S, 2000.0)):
-        state = begin(drive.state.spec)
-        for entry in drive.entries:
-            if entry.mono <= until_s and state.ended is None:
-                apply(state, entry)
-        canary_until = state.providers[provider].canary_until
-        restarted = SupervisorStarted(2, 1, 1, "b2", "n", "0")
-        apply(state, Entry(state.seq + 1, EPOCH_S + restart_s, 7.0, restarted))
-        if until_s == 1.0:
-            assert state.holds[provider].until == pytest.approx(7.0 + 600.0 + MARGIN_S)
-        else:
-            assert (canary_until or 0) > 1000.0 and state.providers[provider].canary_until == 7.0
+def restart(until_s: float, restart_s: float) -> tuple[Provider, State]:
+    """A session in a limit whose machine starts anew: its provider as it was before, and the state after."""
+    drive = play([task("a")], {"a/1/1/work/1": LIMIT}, resets_in_s=1000.0)
+    state = begin(drive.state.spec)
+    for entry in drive.entries:
+        if entry.mono <= until_s and state.ended is None:
+            apply(state, entry)
+    before = replace(state.providers["provider:first"])
+    apply(state, Entry(state.seq + 1, EPOCH_S + restart_s, 7.0, SupervisorStarted(2, 1, 1, "b2", "n", "0")))
+    return before, state
+
+
+def test_a_hold_outlives_a_restart_of_the_machine() -> None:
+    _, state = restart(1.0, 401.0)
+    assert state.holds["provider:first"].until == pytest.approx(7.0 + 600.0 + MARGIN_S)
+
+
+def test_the_time_of_a_canary_is_over_at_a_restart_of_the_machine() -> None:
+    before, state = restart(1001.0 + MARGIN_S, 2000.0)
+    assert (before.canary_until or 0) > 1000.0 and state.providers["provider:first"].canary_until == 7.0
 
 
 def test_a_crash_goes_on_with_its_conversation_where_a_retry_is_left() -> None:

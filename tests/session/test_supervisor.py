@@ -178,9 +178,14 @@ def test_a_request_that_comes_while_it_leaves_is_taken(own_place: Path) -> None:
     session, spec = make_session(own_place, TaskSpec("a", ("true",)))
     retry: dict[str, object] = {"kind": "retry", "outcomes": ["failed"]}
     leaving = Leaving(session.path, [retry, retry, {"kind": "cancel"}])
-    state, executor = run(
-        leaving, spec, lambda job: Fate(duration_s=1, wait_status=0 if job.key.attempt == 3 else 1 << 8)
-    )
+
+    def look() -> None:
+        shown = (session.load_status(), session.load_summary())
+        assert [one and one["ended_at"] for one in shown] == [None, None], "it is re-opened"
+        assert load_requests(session) == []
+
+    fates = [Fate(duration_s=1, wait_status=code << 8) for code in (1, 1, 0)]
+    state, executor = run(leaving, spec, lambda job: fates[job.key.attempt - 1], on_wait=look)
     assert [job.key.attempt for job in executor.started] == [1, 2, 3]
     assert leaving.ends == ["failed", "failed", "succeeded", "succeeded"]
     assert state.ended == SessionEnded("completed", "succeeded")

@@ -66,8 +66,11 @@ def read(events: Iterable[dict[str, Any]]) -> AgentResult:
     known = AgentResult(text="".join(answer) or None, conversation=conversation, model=model)
     if result is None:
         return unfinished(known)
-    usage = usage_at(dig(result, "stats"), "cached")
-    known = replace(known, model=_model_of(result, model), usage=usage, is_final=True, mended=erred)
+    usage, used = usage_at(dig(result, "stats"), "cached"), dig(result, "stats", "models")
+    if model == "auto":  # it is none: the one that answered is meant, and none where there were several
+        names = [*used] if isinstance(used, dict) else []
+        model = model_at({"model": names[0]}, "model") if len(names) == 1 else None
+    known = replace(known, model=model, usage=usage, is_final=True, mended=erred)
     return finished(known, _problem_of(result))
 
 
@@ -104,11 +107,3 @@ def _problem_of(result: dict[str, Any]) -> Problem | None:
     if kind == "FatalTurnLimitedError":
         return Problem("max_turns", message)
     return Problem(class_of_failure(message), message)
-
-
-def _model_of(result: dict[str, Any], asked: str | None) -> str | None:
-    """The model that answered; "auto" is none, and may have meant several."""
-    used = dig(result, "stats", "models")
-    if asked != "auto" or not isinstance(used, dict) or len(used) != 1:
-        return None if asked == "auto" else asked
-    return model_at({"model": next(iter(used))}, "model")

@@ -132,10 +132,7 @@ def find_in_errors(stderr: str, *, waits: bool = False) -> tuple[str, str] | Non
     """
     text = stderr if waits else drop_retries(stderr)
     phrase = _find(text)
-    if phrase is None:
-        return None
-    reason_class, position = phrase
-    return reason_class, line_at(text, position)
+    return None if phrase is None else (phrase[0], line_at(text, phrase[1]))
 
 
 def line_at(text: str, position: int) -> str:

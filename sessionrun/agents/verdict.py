@@ -139,7 +139,12 @@ def _read_clock(match: re.Match[str], now: float) -> float | None:
         if not 1 <= hour <= 12:
             return None
         hour = hour % 12 + (12 if half == "pm" else 0)
-    today = datetime.fromtimestamp(now, _zone_of(match["zone"]))
+    zone: tzinfo | None = None  # the local one
+    if match["zone"]:
+        from zoneinfo import ZoneInfo
+
+        zone = timezone.utc if match["zone"].upper() in ("UTC", "GMT") else ZoneInfo(match["zone"])
+    today = datetime.fromtimestamp(now, zone)
     clock = today.replace(hour=hour, minute=minute, second=0, microsecond=0)
     if match["month"] is None:
         at = clock.timestamp()
@@ -163,17 +168,6 @@ _SEARCHES: Final[tuple[tuple[str, Callable[[re.Match[str], float], float | None]
     (_IN, _read_wait),
 )
 """In the order in which they are believed."""
-
-
-def _zone_of(name: str | None) -> tzinfo | None:
-    """The zone of that name; None for the local one."""
-    if name is None:
-        return None
-    if name.upper() in ("UTC", "GMT"):
-        return timezone.utc
-    from zoneinfo import ZoneInfo
-
-    return ZoneInfo(name)
 
 
 MAX_REASON: Final = 300

@@ -8,11 +8,20 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from sessionrun.checks.requests import ProveRequest
-from sessionrun.checks.testing import SET_UP, TEST_FILES, compile_patterns, find_parts, find_set_up, list_files
+from sessionrun.checks.testing import (
+    SET_UP,
+    TEST_FILES,
+    compile_patterns,
+    find_parts,
+    find_set_up,
+    list_files,
+    runs_doctests,
+)
 from sessionrun.git.git import Git, GitError
 from sessionrun.git.merging import apply_to_tree, commit_repeatably
 from sessionrun.model.errors import SessionrunError
@@ -62,14 +71,19 @@ def cross(git: Git, place: Place, request: ProveRequest, folder: Path) -> tuple[
     index = git.with_index(folder / "cross-index")
     base, result = _list_sides(git, place, folder)
     tests, set_up = _find_tests(request.prove.test_files, {*base, *result})
+
+    def read(name: str) -> str:
+        return _read(git, base[name])
+
     commands, added = request.check.commands, result.keys() - base.keys()
-    more = find_set_up(commands, request.directory, base, added, lambda name: _read(git, base[name]))
+    more = find_set_up(commands, request.directory, base, added, read)
     own = compile_patterns(request.prove.own) if request.prove.own else None
     of_tests = {name for name in tests | set_up | more if own is None or not own.match(name)}
     set_up = (set_up | more) & of_tests
-    old = _exchange(git, result, base, of_tests, own)
+    exchange = partial(_exchange, git, of_tests=of_tests, own=own, doctests=runs_doctests(commands, base, read))
+    old = exchange(result, base)
     kept = {**old, **{name: result[name] for name in of_tests - set_up - base.keys()}}
-    new = _exchange(git, base, result, of_tests, own)
+    new = exchange(base, result)
     changed = {name for name in {*old, *result} if old.get(name) != result.get(name)}
     trees: dict[State, _Files] = {
         "result": result,
@@ -143,7 +157,13 @@ def _list_files(git: Git, tree: str) -> dict[str, _File]:
 
 
 def _exchange(
-    git: Git, files: _Files, other: _Files, of_tests: Iterable[str], own: re.Pattern[str] | None = None
+    git: Git,
+    files: _Files,
+    other: _Files,
+    of_tests: Iterable[str],
+    own: re.Pattern[str] | None = None,
+    *,
+    doctests: bool = False,
 ) -> dict[str, _File]:
     """The files, but tests and test set-up as `other` has them; those that match `own` keep their parts."""
     mixed = dict(files)
@@ -154,7 +174,7 @@ def _exchange(
     for name in list(mixed):
         if mixed[name] == other.get(name) or (own and own.match(name)):
             continue
-        exchange = find_parts(name)
+        exchange = find_parts(name, doctests=doctests)
         if exchange is not None:
             mixed[name] = _exchange_parts(git, exchange, mixed[name], other.get(name))
     # a file of the one may be a directory of the other: what is in the way of a test goes

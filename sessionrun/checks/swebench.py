@@ -14,19 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Final
 
+from sessionrun.input import kinds
 from sessionrun.input.formats import keep_letters
-from sessionrun.input.kinds import (
-    Misfit,
-    as_command,
-    as_id,
-    as_prompt,
-    as_ref,
-    as_repo,
-    as_text,
-    describe,
-    resolve,
-    resolve_repo,
-)
 from sessionrun.input.levels import list_levels, settle_agent, settle_defaults
 from sessionrun.input.parse import Document, Source
 from sessionrun.input.plan import Plan, RepositoryWish
@@ -99,7 +88,8 @@ def load(source: Source, options: Options) -> Plan:
         raise InputError(f"--run-name {quote(name)}: {why}")
     settings = _Settings(options)
     tasks = tuple(
-        settings.make_task(instance, resolve_repo(source.directory, as_repo(instance.repo))) for instance in chosen
+        settings.make_task(instance, kinds.resolve_repo(source.directory, kinds.as_repo(instance.repo)))
+        for instance in chosen
     )
     parallel = first(options.choose("max_parallel"), MAX_PARALLEL)
     return Plan(
@@ -109,10 +99,10 @@ def load(source: Source, options: Options) -> Plan:
         agent=settings.agent,
         agent_reason="asked for" if settings.was_named else "the usual one of this format",
         repository=RepositoryWish(
-            worktree_dir=resolve(started_in, f"{ARTIFACTS}/worktrees"),
-            cache_dir=resolve(started_in, f"{ARTIFACTS}/cache"),
+            worktree_dir=kinds.resolve(started_in, f"{ARTIFACTS}/worktrees"),
+            cache_dir=kinds.resolve(started_in, f"{ARTIFACTS}/cache"),
         ),
-        optional_links=tuple(resolve(started_in, link) for link in LINKS),
+        optional_links=tuple(kinds.resolve(started_in, link) for link in LINKS),
         exports=(_export(chosen, settings, name, started_in, parallel),),
         warnings=(*reading.warnings(), *_warn_of_no_tests(chosen, source.name)),
     )
@@ -192,13 +182,13 @@ def _export(
     chosen: Sequence[Instance], settings: _Settings, name: str, started_in: str, parallel: int | None
 ) -> Export:
     """The predictions and the results of this run; what it says of each instance is kept here."""
-    output_dir = resolve(started_in, settings.options.given.get("output_dir") or f"{ARTIFACTS}/results")
+    output_dir = kinds.resolve(started_in, settings.options.given.get("output_dir") or f"{ARTIFACTS}/results")
     return Export(
         INSTANCE_RESULTS,
         {
             "run_name": name,
             "outputs_dir": os.path.join(output_dir, name),
-            "runs_dir": resolve(started_in, f"{ARTIFACTS}/runs"),
+            "runs_dir": kinds.resolve(started_in, f"{ARTIFACTS}/runs"),
             "model": "-".join(filter(None, (settings.agent, settings.model))),
             "with_mcp": settings.with_mcp,
             "max_workers": parallel or None,
@@ -236,12 +226,12 @@ class Instance:
 
 def as_patch(value: Any) -> str:
     """A patch of git, or none; as git needs it: its headers end as lines do here, and so does its last line."""
-    text = as_text(value)
+    text = kinds.as_text(value)
     if not text.strip():
         return ""
     head = re.search(r"^(?:diff --git |--- ).*(?:\n|\Z)", text, re.MULTILINE)
     if head is None:
-        raise Misfit('must be a patch: no line of it begins with "diff --git" or "---"')
+        raise kinds.Misfit('must be a patch: no line of it begins with "diff --git" or "---"')
     if head[0].endswith("\r\n"):  # of a patch to such a file only the content does
         text = text.replace("\r\n", "\n")
     return text if text.endswith("\n") else f"{text}\n"
@@ -258,51 +248,51 @@ def as_test_ids(value: Any) -> tuple[str, ...]:
             try:
                 value = literal_eval(value)
             except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-                raise Misfit(f"must be a list of text, or one as JSON in a text: {breach.problem}") from None
+                raise kinds.Misfit(f"must be a list of text, or one as JSON in a text: {breach.problem}") from None
     if not isinstance(value, list):
-        raise Misfit(f"must be a list of text, or one as JSON in a text, not {describe(value)}")
+        raise kinds.Misfit(f"must be a list of text, or one as JSON in a text, not {kinds.describe(value)}")
     for index, test_id in enumerate(value):
         if not isinstance(test_id, str) or not test_id.strip() or "\0" in test_id:
-            raise Misfit(f"must be the id of a test, not {describe(test_id)}", index)
+            raise kinds.Misfit(f"must be the id of a test, not {kinds.describe(test_id)}", index)
     return tuple(dict.fromkeys(value))
 
 
 def as_instance_id(value: Any) -> str:
     """An id that may be a task's."""
-    instance_id = as_id(value)
+    instance_id = kinds.as_id(value)
     if instance_id is None:
-        raise Misfit("must not be empty")
+        raise kinds.Misfit("must not be empty")
     if instance_id in ("summary", "predictions"):
-        raise Misfit(f"{quote(instance_id)} is the name of another file of results")
+        raise kinds.Misfit(f"{quote(instance_id)} is the name of another file of results")
     return instance_id
 
 
 def as_repo_name(value: Any) -> str:
     """A repository's name, as it was written."""
-    as_repo(value)
+    kinds.as_repo(value)
     return str(value)
 
 
 def as_version(value: Any) -> str:
     """A version: text, or a number that was meant as text."""
-    return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else as_text(value)
+    return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else kinds.as_text(value)
 
 
 FIELDS: Final[Mapping[str, Field]] = {
     "instance_id": Field("instance_id", as_instance_id),
     "repo": Field("repo", as_repo_name),
-    "base_commit": Field("base_commit", as_ref),
-    "problem_statement": Field("problem_statement", as_prompt),
-    "hints_text": Field("hints_text", as_text),
-    "patch": Field("patch", as_text),
+    "base_commit": Field("base_commit", kinds.as_ref),
+    "problem_statement": Field("problem_statement", kinds.as_prompt),
+    "hints_text": Field("hints_text", kinds.as_text),
+    "patch": Field("patch", kinds.as_text),
     "test_patch": Field("test_patch", as_patch),
     "FAIL_TO_PASS": Field("fail_to_pass", as_test_ids),
     "PASS_TO_PASS": Field("pass_to_pass", as_test_ids),
     "version": Field("version", as_version),
-    "environment_setup_commit": Field("environment_setup_commit", as_text),
+    "environment_setup_commit": Field("environment_setup_commit", kinds.as_text),
     "created_at": Field("created_at", as_version),
     "difficulty": Field("difficulty", as_version),
-    "test_cmd": Field("test_cmd", as_command),
+    "test_cmd": Field("test_cmd", kinds.as_command),
 }
 """The keys of an instance; of some nothing is kept."""
 
@@ -320,7 +310,7 @@ def read_instances(reading: Reading, document: Document) -> list[Instance]:
     value = document.value
     entries = value if isinstance(value, list) else [value]
     if not entries:
-        raise reading.error(Spot(), Misfit("there is no instance in it"))
+        raise reading.error(Spot(), kinds.Misfit("there is no instance in it"))
     instances, seen = [], dict[str, Spot]()
     for index, entry in enumerate(entries):
         spot = Spot((), document.lines[index]) if document.lines else Spot((index,) if entries is value else ())
@@ -328,30 +318,30 @@ def read_instances(reading: Reading, document: Document) -> list[Instance]:
         twin = seen.setdefault(instance.instance_id.casefold(), spot)
         if twin is not spot:
             problem = f"{quote(instance.instance_id)} is used twice, first by {twin.text()}"
-            raise reading.error(spot, Misfit(problem, "instance_id"))
+            raise reading.error(spot, kinds.Misfit(problem, "instance_id"))
         instances.append(instance)
     return instances
 
 
 def _read_instance(reading: Reading, spot: Spot, entry: Any) -> Instance:
     if not isinstance(entry, dict):
-        raise reading.error(spot, Misfit(f"must be an instance, an object, not {describe(entry)}"))
+        raise reading.error(spot, kinds.Misfit(f"must be an instance, an object, not {kinds.describe(entry)}"))
     named: dict[str, Any] = {}
     for key, value in entry.items():
         name = _BY_LETTERS.get(keep_letters(key), key)
         if name in named:
-            raise reading.error(spot, Misfit(f"{quote(key)} is {quote(name)} again: leave one of them out"))
+            raise reading.error(spot, kinds.Misfit(f"{quote(key)} is {quote(name)} again: leave one of them out"))
         named[name] = value
     # without these an agent would work, and nothing could judge it as the file says
     judging = ("FAIL_TO_PASS", "PASS_TO_PASS", "test_patch", "base_commit")
     lacking = [key for key in judging if key not in named]
     for key in named:
         if key not in FIELDS and (hint := suggest(key, lacking)):
-            raise reading.error(spot, Misfit(f"unknown key {quote(key)}{hint}"))
+            raise reading.error(spot, kinds.Misfit(f"unknown key {quote(key)}{hint}"))
     values = reading.read(spot, named, FIELDS)
     for key in ("instance_id", "repo", "problem_statement"):
         if key not in values:
-            raise reading.error(spot, Misfit(f'has no "{key}"'))
+            raise reading.error(spot, kinds.Misfit(f'has no "{key}"'))
     for key in ("patch", "environment_setup_commit", "created_at", "difficulty"):
         values.pop(key, None)
     return Instance(**values)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 import orjson
@@ -102,6 +102,11 @@ _PARTS: Final[Mapping[str, re.Pattern[str]]] = {
 }
 """Files, by name or extension, of which some parts are tests or test set-up; a part is the same by its `key`."""
 
+_EXAMPLES: Final = re.compile(
+    r"^(?P<key>)[ \t]*>>> [^\n]*\n(?:(?![ \t]*(?:$|\"\"\"|\'\'\'))[^\n]*\n)*", re.MULTILINE
+)
+"""Of a source file of Python, if doctest is used: each example is taken for the one of the same number."""
+
 _OF_NODE: Final = (
     *("scripts", "config", "jest", "vitest", "mocha", "ava"),
     *("tap", "c8", "nyc", "babel", "overrides", "resolutions"),
@@ -139,9 +144,11 @@ def compile_patterns(patterns: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(rf"(?:{each}\Z)" for each in expressions), re.DOTALL)
 
 
-def find_parts(name: str) -> Callable[[str, str], str] | None:
+def find_parts(name: str, *, doctests: bool = False) -> Callable[[str, str], str] | None:
     """How a file is given the parts of another that are tests or test set-up; None: it has no such parts."""
     base = os.path.basename(name)
+    if doctests and base.endswith(".py"):
+        return lambda text, other: exchange_parts(text, other, _EXAMPLES)
     if base == "package.json":
         return _exchange_keys
     pattern = _PARTS.get(base) or _PARTS.get(os.path.splitext(base)[1])
@@ -204,6 +211,13 @@ def find_set_up(
         found |= named
         waiting += [read(name) for name in named]
     return found | {name for name in added if build.match(name) or _is_shadow(name, directory, base)}
+
+
+def runs_doctests(commands: Iterable[str], base: Collection[str], read: Callable[[str], str]) -> bool:
+    """Whether the check, or what sets it up, names doctest."""
+    places = ("pyproject.toml", "setup.cfg", "pytest.ini", "tox.ini", "Makefile")
+    texts = (read(name) for name in places if name in base)
+    return any("doctest" in text for text in (*commands, *texts))
 
 
 def _is_shadow(name: str, directory: str, base: Iterable[str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -10,6 +11,7 @@ import click
 from sessionrun.cli.options import Answer, answering, flag, json_option
 from sessionrun.cli.render import encode, table_lines, tell_value, write_bytes
 from sessionrun.client.schemas import NAMES, describe
+from sessionrun.model.asked import Sandbox
 
 
 @answering("config", json_option)
@@ -23,7 +25,11 @@ def command(origin: bool) -> Answer:
 
     settings = []
     for one in trace_settings(Path.cwd(), os.environ):
-        value = str(one.value) if isinstance(one.value, Path) else one.value
+        value = one.value
+        if isinstance(value, Path):
+            value = str(value)
+        elif isinstance(value, Sandbox):  # as far as it says anything
+            value = {key: part for key, part in asdict(value).items() if part not in (None, ())}
         settings.append({"name": one.name, "value": value, "origin": one.origin})
     shown = [one for one in settings if origin or one["origin"] != DEFAULT]
     rows = [

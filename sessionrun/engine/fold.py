@@ -11,56 +11,19 @@ from dataclasses import replace
 from itertools import count
 from typing import Final
 
+from sessionrun.engine import moves
 from sessionrun.engine.money import account, describe_refusal, keep_work, reserve, settle
-from sessionrun.engine.moves import (
-    STAGGER,
-    START,
-    begin_attempt,
-    close_attempt,
-    decide_outcome,
-    ease_holds,
-    halt,
-    leave_seat,
-    offer,
-    stop,
-    take,
-    take_up,
-    tell_dependents,
-    wanted_tokens,
-)
 from sessionrun.engine.providers import begin_canary, change_agent, hear, lift
 from sessionrun.engine.requests import add_task, add_tasks, apply_request, reopen
 from sessionrun.engine.state import BUDGET, FAILURES, START_BATCH, Act, Rules, State, find_job
 from sessionrun.engine.task import UP_TO_WORK, RunningJob, TaskState
 from sessionrun.engine.transitions import AS_PHASE, count_try, end_job, find_keeper, keep_round, take_back
-from sessionrun.model.events import (
-    AgentChanged,
-    BudgetRefused,
-    Entry,
-    FeedClosed,
-    HoldLifted,
-    HoldPlaced,
-    JobClaimed,
-    JobFinished,
-    JobLost,
-    JobStarted,
-    LimitHeard,
-    OutputSeen,
-    RequestReceived,
-    SessionEnded,
-    SessionStarted,
-    SupervisorStarted,
-    TaskAdded,
-    TaskEnded,
-    TaskRetried,
-    TasksAdded,
-    TimerFired,
-)
+from sessionrun.model import events
 from sessionrun.model.keys import WORKSPACE_PHASES, Phase
 from sessionrun.model.spec import turn_deadline
 
 
-def apply(state: State, entry: Entry) -> None:
+def apply(state: State, entry: events.Entry) -> None:
     """Fold one journal entry into the state."""
     state.seq, state.wall_offset = entry.seq, entry.at - entry.mono
     kind = type(entry.event)
@@ -75,29 +38,29 @@ def _rules_of(state: State, phase: Phase) -> Rules:
     return {rules.phase: rules for rules in state.rules}[phase]
 
 
-def _on_session_started(state: State, entry: Entry, event: SessionStarted) -> None:
+def _on_session_started(state: State, entry: events.Entry, event: events.SessionStarted) -> None:
     state.boot_id, state.started_at = event.boot_id, entry.at
 
 
-def _on_supervisor_started(state: State, entry: Entry, event: SupervisorStarted) -> None:
+def _on_supervisor_started(state: State, entry: events.Entry, event: events.SupervisorStarted) -> None:
     if state.boot_id and state.boot_id != event.boot_id:
         rebase_clock(state, entry)
     at = state.spec.limits.starts_at
     # held until it is to begin, unless a user has released it before; for a second supervisor anew, because after
     # a restart of the machine its clock is another one
-    if at is not None and at > entry.at and (not state.epoch or START in state.holds):
+    if at is not None and at > entry.at and (not state.epoch or moves.START in state.holds):
         until = entry.mono + at - entry.at
-        state.holds[START] = HoldPlaced(START, "the session begins later, as asked for", until)
+        state.holds[moves.START] = events.HoldPlaced(moves.START, "the session begins later, as asked for", until)
     state.epoch, state.boot_id, state.supervisor = event.epoch, event.boot_id, event
     if state.started_at is None:
         state.started_at = entry.at
 
 
-def _on_feed_closed(state: State, entry: Entry, event: FeedClosed) -> None:
+def _on_feed_closed(state: State, entry: events.Entry, event: events.FeedClosed) -> None:
     state.feed_open = False
 
 
-def _on_job_claimed(state: State, entry: Entry, event: JobClaimed) -> None:
+def _on_job_claimed(state: State, entry: events.Entry, event: events.JobClaimed) -> None:
     task, reserved = state.tasks[event.key.task], None
     if event.key.phase in AS_PHASE:
         _begin_phase(state, entry, event, task)
@@ -109,15 +72,17 @@ def _on_job_claimed(state: State, entry: Entry, event: JobClaimed) -> None:
     state.running_jobs += 1
 
 
-def _begin_phase(state: State, entry: Entry, event: JobClaimed, task: TaskState) -> None:
-    take(state, list(wanted_tokens(state, task)))
+def _begin_phase(state: State, entry: events.Entry, event: events.JobClaimed, task: TaskState) -> None:
+    moves.take(state, list(moves.wanted_tokens(state, task)))
     task.phase = event.key.phase
     task.worked = task.worked or event.key.phase == "work"
     task.suspended, task.not_before = False, 0.0
     pause = state.spec.limits.stagger_s
     if pause and event.key.phase == "work":
         until = entry.mono + pause
-        state.holds[STAGGER] = HoldPlaced(STAGGER, f"{pause:g} s between two starts of work", until)
+        state.holds[moves.STAGGER] = events.HoldPlaced(
+            moves.STAGGER, f"{pause:g} s between two starts of work", until
+        )
     if state.providers and event.key.phase in UP_TO_WORK:
         begin_canary(state, task, None)
     if event.key.phase == "prepare":
@@ -130,7 +95,7 @@ def _begin_phase(state: State, entry: Entry, event: JobClaimed, task: TaskState)
             state.seats[task.seat] = task.spec.id
 
 
-def _on_job_started(state: State, entry: Entry, event: JobStarted) -> None:
+def _on_job_started(state: State, entry: events.Entry, event: events.JobStarted) -> None:
     task, job = find_job(state, event.key)
     if job is None:
         return
@@ -159,7 +124,7 @@ def _watch_output(state: State, task: TaskState, job: RunningJob, now: float) ->
         state.queue.set_timer(job.idle_at, task)
 
 
-def _on_output_seen(state: State, entry: Entry, event: OutputSeen) -> None:
+def _on_output_seen(state: State, entry: events.Entry, event: events.OutputSeen) -> None:
     task, job = find_job(state, event.key)
     if job is None:
         return
@@ -170,13 +135,13 @@ def _on_output_seen(state: State, entry: Entry, event: OutputSeen) -> None:
         state.queue.set_timer(job.deadline, task)
 
 
-def _on_timer_fired(state: State, entry: Entry, event: TimerFired) -> None:
+def _on_timer_fired(state: State, entry: events.Entry, event: events.TimerFired) -> None:
     task, job = find_job(state, event.key)
     if job is not None:
-        stop(state, task, job, event.timer, now=event.timer == "disk_limit")
+        moves.stop(state, task, job, event.timer, now=event.timer == "disk_limit")
 
 
-def _on_job_ended(state: State, entry: Entry, event: JobFinished | JobLost) -> None:
+def _on_job_ended(state: State, entry: events.Entry, event: events.JobFinished | events.JobLost) -> None:
     task, job = find_job(state, event.key)
     if job is None:
         return
@@ -185,16 +150,16 @@ def _on_job_ended(state: State, entry: Entry, event: JobFinished | JobLost) -> N
     if event.key.phase not in AS_PHASE:
         _rules_of(state, event.key.phase).job_ended(state, entry, job, event)
     else:
-        if isinstance(event, JobFinished):
+        if isinstance(event, events.JobFinished):
             _finish(state, event, task, job)
             end = event
         else:
             end = _lose(state, event, task, job)
         end_job(state, entry, task, job, end, count_try(state, job, event))
-    ease_holds(state, entry.mono, ended=event.verdict != "void")
+    moves.ease_holds(state, entry.mono, ended=event.verdict != "void")
 
 
-def _finish(state: State, event: JobFinished, task: TaskState, job: RunningJob) -> None:
+def _finish(state: State, event: events.JobFinished, task: TaskState, job: RunningJob) -> None:
     """Note what a job left and found out."""
     if event.key.phase == "work":
         keep_work(task, event)
@@ -204,7 +169,7 @@ def _finish(state: State, event: JobFinished, task: TaskState, job: RunningJob) 
         task.place, seat = event.place, event.place.seat
         # another session, or work that is not ours, may have the task's seat: then its job has found the next one
         if seat is not None and task.seat is not None and seat != task.seat:
-            leave_seat(state, task)
+            moves.leave_seat(state, task)
             task.seat = seat
             state.seats[seat] = task.spec.id
     if event.key.phase == "release":
@@ -215,24 +180,24 @@ def _finish(state: State, event: JobFinished, task: TaskState, job: RunningJob) 
         task.proof, task.audit = event.proof, event.audit or ()
 
 
-def _lose(state: State, event: JobLost, task: TaskState, job: RunningJob) -> JobFinished:
+def _lose(state: State, event: events.JobLost, task: TaskState, job: RunningJob) -> events.JobFinished:
     """The end of a job that was not seen, or never ran, as one that was judged."""
     void = event.verdict == "void"
     if event.key.phase == "work":
         settle(state, task, job.reserved, None if void else account(state, task, None, None))
     reason_class = "start_failed" if void else event.verdict
-    return JobFinished(event.key, event.verdict, reason_class, f"{reason_class}: {event.reason}")
+    return events.JobFinished(event.key, event.verdict, reason_class, f"{reason_class}: {event.reason}")
 
 
-def _on_budget_refused(state: State, entry: Entry, event: BudgetRefused) -> None:
+def _on_budget_refused(state: State, entry: events.Entry, event: events.BudgetRefused) -> None:
     task = state.tasks[event.task]
     begun = task.usage is not None or task.attempt > 1  # PREPARE and SETUP alone are not work
-    decide_outcome(state, task, "failed" if begun else "skipped", BUDGET, describe_refusal(state, task))
+    moves.decide_outcome(state, task, "failed" if begun else "skipped", BUDGET, describe_refusal(state, task))
 
 
-def _on_task_ended(state: State, entry: Entry, event: TaskEnded) -> None:
+def _on_task_ended(state: State, entry: events.Entry, event: events.TaskEnded) -> None:
     task = state.tasks[event.task]
-    close_attempt(state, task)
+    moves.close_attempt(state, task)
     task.decided, task.outcome = None, event.outcome
     task.reason_class, task.reason = event.reason_class, event.reason
     state.outcomes[event.outcome] = state.outcomes.get(event.outcome, 0) + 1
@@ -240,40 +205,40 @@ def _on_task_ended(state: State, entry: Entry, event: TaskEnded) -> None:
     task.ended_seq, task.held = entry.seq, None
     if task.started_mono is not None:
         task.ended_at, task.duration_s = entry.at, max(0.0, entry.mono - task.started_mono)
-    tell_dependents(state, task)
+    moves.tell_dependents(state, task)
     for rules in state.rules:
         rules.task_ended(state, task)
     if task.again:
         reopen(state, [task])
     elif state.exhausted and not state.halted:
-        halt(state)
+        moves.halt(state)
 
 
-def _on_task_retried(state: State, entry: Entry, event: TaskRetried) -> None:
+def _on_task_retried(state: State, entry: events.Entry, event: events.TaskRetried) -> None:
     task = state.tasks[event.task]
-    close_attempt(state, task)
-    begin_attempt(task, task.attempt + 1)
+    moves.close_attempt(state, task)
+    moves.begin_attempt(task, task.attempt + 1)
     task.retried, task.backoffs, task.not_before, task.again = task.retried + 1, 0, event.not_before, False
     task.decided, task.last_outcome = None, event.outcome
     task.reason_class, task.reason = event.reason_class, event.reason
-    take_up(task)
-    offer(state, task)
+    moves.take_up(task)
+    moves.offer(state, task)
 
 
-def _on_agent_changed(state: State, entry: Entry, event: AgentChanged) -> None:
+def _on_agent_changed(state: State, entry: events.Entry, event: events.AgentChanged) -> None:
     task = state.tasks[event.task]
     change_agent(task)
-    offer(state, task)
+    moves.offer(state, task)
 
 
-def _on_hold_placed(state: State, entry: Entry, event: HoldPlaced) -> None:
+def _on_hold_placed(state: State, entry: events.Entry, event: events.HoldPlaced) -> None:
     state.holds[event.resource] = event
     if event.until_exit:
         state.start_batch = 1
-    ease_holds(state, entry.mono, ended=False)
+    moves.ease_holds(state, entry.mono, ended=False)
 
 
-def _on_hold_lifted(state: State, entry: Entry, event: HoldLifted) -> None:
+def _on_hold_lifted(state: State, entry: events.Entry, event: events.HoldLifted) -> None:
     if event.resource in state.providers:
         lift(state, event.resource, entry.mono)
         return
@@ -281,35 +246,35 @@ def _on_hold_lifted(state: State, entry: Entry, event: HoldLifted) -> None:
     state.queue.unpark(event.resource)
 
 
-def _on_session_ended(state: State, entry: Entry, event: SessionEnded) -> None:
+def _on_session_ended(state: State, entry: events.Entry, event: events.SessionEnded) -> None:
     state.ended, state.ended_at = event, entry.at
 
 
 _APPLY: Final[Mapping[type, Act]] = {
-    SessionStarted: _on_session_started,
-    SupervisorStarted: _on_supervisor_started,
-    TaskAdded: add_task,
-    TasksAdded: add_tasks,
-    FeedClosed: _on_feed_closed,
-    JobClaimed: _on_job_claimed,
-    JobStarted: _on_job_started,
-    JobFinished: _on_job_ended,
-    JobLost: _on_job_ended,
-    TimerFired: _on_timer_fired,
-    OutputSeen: _on_output_seen,
-    BudgetRefused: _on_budget_refused,
-    TaskEnded: _on_task_ended,
-    TaskRetried: _on_task_retried,
-    AgentChanged: _on_agent_changed,
-    HoldPlaced: _on_hold_placed,
-    HoldLifted: _on_hold_lifted,
-    LimitHeard: hear,
-    RequestReceived: apply_request,
-    SessionEnded: _on_session_ended,
+    events.SessionStarted: _on_session_started,
+    events.SupervisorStarted: _on_supervisor_started,
+    events.TaskAdded: add_task,
+    events.TasksAdded: add_tasks,
+    events.FeedClosed: _on_feed_closed,
+    events.JobClaimed: _on_job_claimed,
+    events.JobStarted: _on_job_started,
+    events.JobFinished: _on_job_ended,
+    events.JobLost: _on_job_ended,
+    events.TimerFired: _on_timer_fired,
+    events.OutputSeen: _on_output_seen,
+    events.BudgetRefused: _on_budget_refused,
+    events.TaskEnded: _on_task_ended,
+    events.TaskRetried: _on_task_retried,
+    events.AgentChanged: _on_agent_changed,
+    events.HoldPlaced: _on_hold_placed,
+    events.HoldLifted: _on_hold_lifted,
+    events.LimitHeard: hear,
+    events.RequestReceived: apply_request,
+    events.SessionEnded: _on_session_ended,
 }
 
 
-def rebase_clock(state: State, entry: Entry) -> None:
+def rebase_clock(state: State, entry: events.Entry) -> None:
     """After a reboot the monotonic clock counts anew: deadlines of before mean nothing."""
     now = entry.mono
     for task in state.tasks.values():
@@ -320,7 +285,7 @@ def rebase_clock(state: State, entry: Entry) -> None:
             task.started_mono = now - (entry.at - task.started_at)
         if task.not_before:
             task.not_before = now
-            offer(state, task)
+            moves.offer(state, task)
     for name, hold in state.holds.items():
         if hold.until is not None:  # it is over; but what a provider said in wall time holds on
             known = state.providers.get(name)

@@ -14,20 +14,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from typing import Final
 
+from sessionrun.engine import moves
 from sessionrun.engine.money import cost_of
-from sessionrun.engine.moves import (
-    START,
-    begin_attempt,
-    cancel,
-    enlist,
-    find_width_fault,
-    give_up,
-    leave_thread,
-    offer,
-    resign,
-    set_width,
-    take_up,
-)
 from sessionrun.engine.providers import lift
 from sessionrun.engine.state import BUDGET, FAILURES, State
 from sessionrun.engine.task import Ran, TaskState
@@ -65,7 +53,7 @@ def reopen(state: State, tasks: Sequence[TaskState]) -> None:
     for task in opened:
         _reset(state, task)
     for task in opened:
-        enlist(state, task)
+        moves.enlist(state, task)
     state.ended, state.ended_at = None, None
     state.cancelled, state.halted, state.forgiven = False, False, state.failures
 
@@ -94,7 +82,7 @@ def _cancel(state: State, event: RequestReceived) -> None:
         state.cancelled, state.feed_open, state.held = True, False, None
     for task in _named(state, event.tasks):
         if task.outcome is None:
-            cancel(state, task, now=event.now, why=event.reason)
+            moves.cancel(state, task, now=event.now, why=event.reason)
 
 
 def _retry(state: State, event: RequestReceived) -> None:
@@ -140,13 +128,13 @@ def _hold(state: State, event: RequestReceived) -> None:
         if task.outcome is None:
             task.held = reason
             if task.job is None or task.job.key.phase != "work":
-                resign(state, task)  # else the tasks behind it would wait for its release, too
+                moves.resign(state, task)  # else the tasks behind it would wait for its release, too
 
 
 def _release(state: State, event: RequestReceived) -> None:
     if not event.tasks:
         state.held = None
-        state.holds.pop(START, None)
+        state.holds.pop(moves.START, None)
         for provider in state.providers:
             if provider in state.holds:
                 lift(state, provider, 0.0)
@@ -158,12 +146,12 @@ def _release(state: State, event: RequestReceived) -> None:
             continue
         task.held = None
         if task.outcome is None and task.job is None and not task.unmet:
-            offer(state, task)
+            moves.offer(state, task)
 
 
 def _set(state: State, event: RequestReceived) -> None:
     if event.max_parallel is not None:
-        set_width(state, event.max_parallel)
+        moves.set_width(state, event.max_parallel)
 
 
 _ACTS: Final[Mapping[str, Callable[[State, RequestReceived], None]]] = {
@@ -200,17 +188,17 @@ def _reset(state: State, task: TaskState) -> None:
         note_ran(task)
         task.fallbacks = 0
     if task.known_outcome == "skipped":  # it never began, so this is not a further attempt
-        begin_attempt(task, task.attempt)
+        moves.begin_attempt(task, task.attempt)
         task.reason_class = task.reason = None
     else:
-        begin_attempt(task, task.attempt + 1)
+        moves.begin_attempt(task, task.attempt + 1)
         task.last_outcome = task.outcome
     task.decided = task.outcome = None
     task.unmet, task.cancelled, task.cancel_reason, task.again, task.held = 0, False, None, False, state.held
     task.retried, task.backoffs, task.suspended, task.not_before = 0, 0, False, 0.0
     task.started_at = task.started_mono = task.ended_at = task.duration_s = task.ended_seq = None
     task.forgiven = cost_of(task)
-    take_up(task)
+    moves.take_up(task)
 
 
 def find_fault(state: State, request: RequestReceived | TasksAdded) -> str | None:
@@ -226,7 +214,7 @@ def find_fault(state: State, request: RequestReceived | TasksAdded) -> str | Non
             return "too many tasks failed (max_failures), and the session starts nothing more"
         return find_clash(state.spec, request)
     if request.kind == "set":
-        return find_width_fault(state, request)
+        return moves.find_width_fault(state, request)
     unknown = next((name for name in request.tasks if name not in state.tasks), None)
     if unknown is not None:
         return f"there is no task {unknown!r:.140}"
@@ -253,13 +241,13 @@ def change_tasks(state: State, tasks: Sequence[TaskState], change: Change) -> No
     state.spec = widen_spec(state.spec, TasksAdded("", (), change.agents, change.prices, leavings=change.leavings))
     changed = {}
     for task in tasks:
-        resign(state, task)
+        moves.resign(state, task)
         before, spec = (task.agent, task.asked_model), change_task(task.spec, change)
         if before != (spec.agent, spec.model):
             note_ran(task)
         if task.agent != spec.agent:
             task.last_conversation = None
-            leave_thread(task)
+            moves.leave_thread(task)
         if not task.follow_ups:  # else it stays with the agent that knows the conversation
             task.fallbacks = 0
         task.spec = changed[spec.id] = spec
@@ -323,13 +311,13 @@ def add_task(state: State, entry: Entry, event: TaskAdded) -> None:
     if event.task.id in state.tasks:
         return  # a feed may bring again what it brought before a crash
     task = TaskState(event.task, len(state.tasks) + 1, held=state.held)
-    enlist(state, task)
+    moves.enlist(state, task)
     state.tasks[event.task.id] = task
     state.spec = replace(state.spec, tasks=(*state.spec.tasks, event.task))
     if task.decided is None and state.cancelled:
-        cancel(state, task)
+        moves.cancel(state, task)
     elif task.decided is None and state.halted:
-        give_up(state, task)
+        moves.give_up(state, task)
 
 
 def add_tasks(state: State, entry: Entry, event: TasksAdded) -> None:
@@ -343,7 +331,7 @@ def add_tasks(state: State, entry: Entry, event: TasksAdded) -> None:
     added = [TaskState(task, num, held=state.held) for num, task in enumerate(event.tasks, len(state.tasks) + 1)]
     state.tasks.update((task.spec.id, task) for task in added)
     for task in added:
-        enlist(state, task)
+        moves.enlist(state, task)
 
 
 def widen_spec(spec: SessionSpec, event: TasksAdded) -> SessionSpec:

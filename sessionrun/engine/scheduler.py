@@ -25,18 +25,7 @@ from sessionrun.engine.moves import START, backoff_s, lacking_tokens
 from sessionrun.engine.providers import prefers_fallback
 from sessionrun.engine.state import BUDGET, State
 from sessionrun.engine.task import TaskState
-from sessionrun.model.events import (
-    AgentChanged,
-    BudgetRefused,
-    Event,
-    HoldLifted,
-    HoldPlaced,
-    SessionEnded,
-    TaskEnded,
-    TaskRetried,
-    Timer,
-    TimerFired,
-)
+from sessionrun.model import events
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import RETRY_FAILED, SLOT
@@ -64,7 +53,7 @@ class CheckOutput:
     """Look at what this job has printed: record `OutputSeen` if it has changed, else that `timer` has fired."""
 
     key: JobKey
-    timer: Timer
+    timer: events.Timer
 
 
 @frozen
@@ -74,7 +63,7 @@ class Record:
     After `SessionEnded` publish, and leave.
     """
 
-    event: Event
+    event: events.Event
 
 
 Order: TypeAlias = StartJob | CancelJob | CheckOutput | Record
@@ -101,10 +90,10 @@ def decide(state: State, now: float) -> Iterator[Order]:
 def _find_due(state: State, now: float) -> Iterator[Order]:
     for hold in [*state.holds.values()]:
         if hold.until is not None and hold.until <= now:
-            yield Record(HoldLifted(hold.resource))
+            yield Record(events.HoldLifted(hold.resource))
     for name, known in state.providers.items():
         if known.canary_until is not None and known.canary_until <= now:
-            yield Record(HoldLifted(name))
+            yield Record(events.HoldLifted(name))
     yield from _fire_timers(state, now)
     yield from _stop_jobs(state)
     while state.queue.decided:
@@ -113,7 +102,7 @@ def _find_due(state: State, now: float) -> Iterator[Order]:
             yield Record(_ending(state, task, now))
             yield from _stop_jobs(state)  # it may be the last failure that is allowed
     if (reason := soft_budget_spent(state)) is not None:
-        yield Record(HoldPlaced(BUDGET, reason))
+        yield Record(events.HoldPlaced(BUDGET, reason))
     for rules in state.rules:
         if (event := rules.owed(state)) is not None:
             yield Record(event)
@@ -134,7 +123,7 @@ def _fire_timers(state: State, now: float) -> Iterator[Order]:
         heappop(timers)
         if job is not None and timer is not None:
             looks = timer in ("idle_timeout", "workspace_timeout")
-            yield CheckOutput(job.key, timer) if looks else Record(TimerFired(job.key, timer))
+            yield CheckOutput(job.key, timer) if looks else Record(events.TimerFired(job.key, timer))
 
 
 def _stop_jobs(state: State) -> Iterator[Order]:
@@ -144,17 +133,17 @@ def _stop_jobs(state: State) -> Iterator[Order]:
             yield CancelJob(job.key, "cancelled" if job.stopping == "cancelled" else "timed_out", now=job.now)
 
 
-def _ending(state: State, task: TaskState, now: float) -> TaskEnded | TaskRetried:
+def _ending(state: State, task: TaskState, now: float) -> events.TaskEnded | events.TaskRetried:
     assert task.decided is not None
     # never one whose work may still have been done
     retry = task.decided in RETRY_FAILED and task.retried < task.spec.retries
     retry = retry and task.reason_class not in NEVER_RETRIED
     if retry and task.reason_class != BUDGET and is_used_up(state, task):
-        return TaskEnded(task.spec.id, "failed", BUDGET, describe_used_up(state, task))
+        return events.TaskEnded(task.spec.id, "failed", BUDGET, describe_used_up(state, task))
     if retry and not task.cancelled and not state.halted:
         not_before = now + backoff_s(task.spec.id, task.retried + 1)
-        return TaskRetried(task.spec.id, task.decided, task.reason_class, task.reason, not_before)
-    return TaskEnded(task.spec.id, task.decided, task.reason_class, task.reason)
+        return events.TaskRetried(task.spec.id, task.decided, task.reason_class, task.reason, not_before)
+    return events.TaskEnded(task.spec.id, task.decided, task.reason_class, task.reason)
 
 
 def _start_jobs(state: State, now: float) -> Iterator[Order]:
@@ -179,10 +168,10 @@ def _start_jobs(state: State, now: float) -> Iterator[Order]:
                 started += 1
                 yield StartJob(task.next_key())
             elif prefers_fallback(state, task, lacking):
-                yield Record(AgentChanged(task_id, state.holds[lacking].reason))
+                yield Record(events.AgentChanged(task_id, state.holds[lacking].reason))
             elif lacking == BUDGET and is_hopeless(state, task):
                 state.queue.unpark(BUDGET)
-                yield Record(BudgetRefused(task_id))
+                yield Record(events.BudgetRefused(task_id))
             else:
                 state.queue.park(lacking, rank, num, task_id)
         # how much money is enough, only the next one knows
@@ -212,7 +201,7 @@ def _end_session(state: State, now: float) -> Iterator[Order]:
         for task in last.values()
     )
     yield Record(
-        SessionEnded("cancelled" if state.cancelled else "completed", "succeeded" if all_good else "failed")
+        events.SessionEnded("cancelled" if state.cancelled else "completed", "succeeded" if all_good else "failed")
     )
 
 

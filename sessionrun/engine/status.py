@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict
-from functools import reduce
 from typing import Any, Final, Literal, TypeAlias, cast
 
 from sessionrun.engine.money import describe_wait, to_usd
@@ -20,7 +19,7 @@ from sessionrun.model.asked import UNCLAIMED
 from sessionrun.model.keys import Phase
 from sessionrun.model.places import Place
 from sessionrun.model.spec import SLOT, title_of
-from sessionrun.model.usage import Usage
+from sessionrun.model.usage import Usage, sum_usages
 from sessionrun.model.words import (
     SCHEMA_VERSION,
     LandWord,
@@ -359,10 +358,8 @@ def project_usage_by_agent(task: TaskState) -> dict[str, dict[str, shown.Usage]]
 
 def project_session_usage(state: State) -> shown.SessionUsage | None:
     """What the jobs that have ended used; `cost_usd` is a lower bound unless `cost_complete`."""
-    if not state.usage_by_model:
-        return None
-    used = reduce(Usage.plus, state.usage_by_model.values())
-    return {**project_usage(used), "cost_complete": not used.unpriced_jobs}
+    used = sum_usages(state.usage_by_model.values())
+    return None if used is None else {**project_usage(used), "cost_complete": not used.unpriced_jobs}
 
 
 def project_budget(state: State) -> shown.Budget | None:

@@ -15,21 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from sessionrun.input.kinds import (
-    Misfit,
-    as_choice,
-    as_command,
-    as_duration,
-    as_flag,
-    as_line,
-    as_needs,
-    as_project_path,
-    as_project_paths,
-    as_ref,
-    as_repo,
-    as_whole,
-    describe,
-)
+from sessionrun.input import kinds
 from sessionrun.input.parse import decode, parse_toml
 from sessionrun.input.reading import Field, Reading, Spot, read_fields, table
 from sessionrun.input.text import Breach, parse_json, parse_yaml
@@ -79,11 +65,11 @@ def parse_job_file(job_id: str, name: str, raw: bytes, warnings: list[str]) -> J
     if record is None:
         record = {}
     if not isinstance(record, dict):
-        raise InputError(f"{name}: line 2: front matter must be keys with values, not {describe(record)}")
+        raise InputError(f"{name}: line 2: front matter must be keys with values, not {kinds.describe(record)}")
     lines = _find_lines(front, record)
     try:
         fields, unknown = read_fields(record, FIELDS)
-    except Misfit as misfit:
+    except kinds.Misfit as misfit:
         line = lines.get(str(misfit.path[0]), 1) if misfit.path else 1
         raise InputError(f"{name}: {Spot(misfit.path, line).text()}: {misfit.problem}") from None
     for path in unknown:
@@ -116,21 +102,21 @@ def _find_lines(front: str, keys: Mapping[str, Any]) -> dict[str, int]:
 
 
 FIELDS: Final[Mapping[str, Field]] = {
-    "mode": Field("mode", as_choice(MODES)),
-    "context_files": Field("context_files", as_project_paths),
-    "target_files": Field("target_files", as_project_paths),
-    "target_file": Field("target_file", as_project_path),
-    "output_dir": Field("output_dir", as_project_path),
-    "output_file": Field("output_file", as_project_path),
-    "output_files": Field("output_files", as_project_paths),
-    "sequential": Field("sequential", as_flag),
-    "test_file": Field("test_file", as_project_path),
-    "verify": Field("verify", as_flag),
-    "depends_on": Field("depends_on", as_needs),
-    "struct_name": Field("struct_name", as_line),
-    "new_field": Field("new_field", as_line),
-    "repo": Field("repo", as_repo),
-    "ref": Field("ref", as_ref),
+    "mode": Field("mode", kinds.as_choice(MODES)),
+    "context_files": Field("context_files", kinds.as_project_paths),
+    "target_files": Field("target_files", kinds.as_project_paths),
+    "target_file": Field("target_file", kinds.as_project_path),
+    "output_dir": Field("output_dir", kinds.as_project_path),
+    "output_file": Field("output_file", kinds.as_project_path),
+    "output_files": Field("output_files", kinds.as_project_paths),
+    "sequential": Field("sequential", kinds.as_flag),
+    "test_file": Field("test_file", kinds.as_project_path),
+    "verify": Field("verify", kinds.as_flag),
+    "depends_on": Field("depends_on", kinds.as_needs),
+    "struct_name": Field("struct_name", kinds.as_line),
+    "new_field": Field("new_field", kinds.as_line),
+    "repo": Field("repo", kinds.as_repo),
+    "ref": Field("ref", kinds.as_ref),
 }
 """The keys of the front matter."""
 
@@ -220,18 +206,25 @@ class Settings:
 
 
 _SECTIONS: Final[Mapping[str, Mapping[str, Field]]] = {
-    "ollama": {**table(model=as_line, url=as_line), "timeout_seconds": Field("timeout_s", as_duration)},
-    "limits": table(max_output_lines=as_whole(1), max_context_lines=as_whole(1), max_context_files=as_whole(0)),
-    "repository": table(repo=as_repo, ref=as_ref),
-    "behavior": table(create_output_dirs=as_flag),
+    "ollama": {
+        **table(model=kinds.as_line, url=kinds.as_line),
+        "timeout_seconds": Field("timeout_s", kinds.as_duration),
+    },
+    "limits": table(
+        max_output_lines=kinds.as_whole(1),
+        max_context_lines=kinds.as_whole(1),
+        max_context_files=kinds.as_whole(0),
+    ),
+    "repository": table(repo=kinds.as_repo, ref=kinds.as_ref),
+    "behavior": table(create_output_dirs=kinds.as_flag),
     "build": table(
-        build_command=as_command,
-        test_command=as_command,
-        lint_command=as_command,
-        verify_build=as_flag,
-        verify_tests=as_flag,
-        auto_fix=as_flag,
-        auto_fix_attempts=as_whole(0),
+        build_command=kinds.as_command,
+        test_command=kinds.as_command,
+        lint_command=kinds.as_command,
+        verify_build=kinds.as_flag,
+        verify_tests=kinds.as_flag,
+        auto_fix=kinds.as_flag,
+        auto_fix_attempts=kinds.as_whole(0),
     ),
 }
 """The keys that have a meaning here; all others (``stream_output``, ``archive`` ...) are passed over."""

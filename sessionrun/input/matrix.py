@@ -12,20 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, Final, TypeAlias
 
+from sessionrun.input import kinds
 from sessionrun.input.fields import DEFAULT_FIELDS, as_limits
 from sessionrun.input.formats import FORMATS
-from sessionrun.input.kinds import (
-    Misfit,
-    as_flag,
-    as_limit,
-    as_line,
-    as_list,
-    as_prompts,
-    as_whole,
-    describe,
-    resolve,
-    resolve_paths,
-)
 from sessionrun.input.levels import list_levels, settle_defaults, settle_task
 from sessionrun.input.parse import Source
 from sessionrun.input.plan import Plan, RepositoryWish
@@ -46,10 +35,12 @@ Cell: TypeAlias = Mapping[str, Any]
 """One run: which task, with which model of which agent, for the how manieth time (from 1)."""
 
 _MODEL_FIELDS: Final[Mapping[str, Field]] = {
-    **table(name=as_line),
-    **dict.fromkeys(("auth_type", "authType"), Field("auth_type", as_line)),
+    **table(name=kinds.as_line),
+    **dict.fromkeys(("auth_type", "authType"), Field("auth_type", kinds.as_line)),
 }
-_RULE_FIELDS: Final[Mapping[str, Field]] = table(task=as_line, model=as_line, agent=as_line, sample=as_whole(1))
+_RULE_FIELDS: Final[Mapping[str, Field]] = table(
+    task=kinds.as_line, model=kinds.as_line, agent=kinds.as_line, sample=kinds.as_whole(1)
+)
 
 
 def _read_names(reading: Reading, axis: str, entries: Sequence[Any]) -> dict[str, str | None]:
@@ -64,13 +55,13 @@ def _read_names(reading: Reading, axis: str, entries: Sequence[Any]) -> dict[str
         if axis == "models" and isinstance(entry, dict):
             fields = reading.read(spot, entry, _MODEL_FIELDS)
             if "name" not in fields:
-                raise reading.error(spot, Misfit('has no "name"'))
+                raise reading.error(spot, kinds.Misfit('has no "name"'))
         try:
-            name = as_line(fields["name"])
-        except Misfit as misfit:
+            name = kinds.as_line(fields["name"])
+        except kinds.Misfit as misfit:
             raise reading.error(spot, misfit) from None
         if name in names:
-            raise reading.error(spot, Misfit(f"{quote(name)} is there twice; samples repeat a run"))
+            raise reading.error(spot, kinds.Misfit(f"{quote(name)} is there twice; samples repeat a run"))
         names[name] = fields.get("auth_type")
     return names
 
@@ -83,12 +74,12 @@ def _spread(reading: Reading, axes: Axes, exclude: Sequence[Any]) -> list[Cell]:
     """
     count = math.prod(len(values) for values in axes.values())
     if count > MAX_RUNS:
-        raise reading.error(Spot(), Misfit(f"makes {count:,} runs; the limit is {MAX_RUNS:,}"))
+        raise reading.error(Spot(), kinds.Misfit(f"makes {count:,} runs; the limit is {MAX_RUNS:,}"))
     rules = [_read_rule(reading, Spot(("exclude", index)), rule, axes) for index, rule in enumerate(exclude)]
     cells = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
     kept: list[Cell] = [cell for cell in cells if not any(rule.items() <= cell.items() for rule in rules)]
     if not kept:
-        raise reading.error(Spot(), Misfit("leaves no run", "exclude"))
+        raise reading.error(Spot(), kinds.Misfit("leaves no run", "exclude"))
     return kept
 
 
@@ -96,16 +87,16 @@ def _read_rule(reading: Reading, spot: Spot, rule: Any, axes: Axes) -> dict[str,
     """A rule names at least one axis, and only what is on it: else it would silently match nothing."""
     fields = reading.read(spot, rule, _RULE_FIELDS)
     if not fields:
-        raise reading.error(spot, Misfit('names none of "task", "model", "agent", "sample"'))
+        raise reading.error(spot, kinds.Misfit('names none of "task", "model", "agent", "sample"'))
     for key in ("task", "model", "agent"):
         values = axes[key]
         article = "an" if key == "agent" else "a"
         if key in fields and fields[key] not in values:
             problem = f"{quote(fields[key])} is not {article} {key} of this matrix{suggest(fields[key], values)}"
-            raise reading.error(spot, Misfit(problem, key))
+            raise reading.error(spot, kinds.Misfit(problem, key))
     if fields.get("sample", 1) not in axes["sample"]:
         raise reading.error(
-            spot, Misfit(f"must be at most {len(axes['sample'])}, the number of samples", "sample")
+            spot, kinds.Misfit(f"must be at most {len(axes['sample'])}, the number of samples", "sample")
         )
     return fields
 
@@ -132,27 +123,27 @@ _EXTRA_NAMES: Final = (
 _EXTRAS: Final = {key: field for key, field in DEFAULT_FIELDS.items() if field.name in _EXTRA_NAMES}
 _TOP_FIELDS: Final[Mapping[str, Field]] = {
     **table(
-        concurrency=as_limit,
-        yolo=as_flag,
-        source_repo=as_line,
-        branch=as_line,
-        worktree_base=as_line,
-        outputs_dir=as_line,
-        results_file=as_line,
-        keep_worktree=as_flag,
-        tasks=as_list(1),
-        models=as_list(1),
-        agents=as_list(1),
-        samples=as_whole(1),
-        exclude=as_list(),
-        name=as_line,
+        concurrency=kinds.as_limit,
+        yolo=kinds.as_flag,
+        source_repo=kinds.as_line,
+        branch=kinds.as_line,
+        worktree_base=kinds.as_line,
+        outputs_dir=kinds.as_line,
+        results_file=kinds.as_line,
+        keep_worktree=kinds.as_flag,
+        tasks=kinds.as_list(1),
+        models=kinds.as_list(1),
+        agents=kinds.as_list(1),
+        samples=kinds.as_whole(1),
+        exclude=kinds.as_list(),
+        name=kinds.as_line,
         limits=as_limits,
     ),
     "prompt_mode": DEFAULT_FIELDS["prompt_mode"],
     **_EXTRAS,
 }
 _TASK_FIELDS: Final[Mapping[str, Field]] = {
-    **table(id=as_line, name=as_line, prompts=as_list(1).then(as_prompts)),
+    **table(id=kinds.as_line, name=kinds.as_line, prompts=kinds.as_list(1).then(kinds.as_prompts)),
     **_EXTRAS,
 }
 
@@ -162,13 +153,15 @@ def load(source: Source, options: Options) -> Plan:
     value = source.document.value
     reading = Reading(source.name)
     if not isinstance(value, dict):
-        raise reading.error(Spot(), Misfit(f"expected {FORMATS['matrix'].expects}, not {describe(value)}"))
+        raise reading.error(
+            Spot(), kinds.Misfit(f"expected {FORMATS['matrix'].expects}, not {kinds.describe(value)}")
+        )
     top = reading.read(Spot(), value, _TOP_FIELDS)
     started_in = source.started_in or source.directory
     model, agent = options.given.get("model"), options.given.get("agent")  # each takes the place of a whole axis
     for key in ("tasks",) if model else ("tasks", "models"):
         if key not in top:
-            raise reading.error(Spot(), Misfit(f'the object has no "{key}"'))
+            raise reading.error(Spot(), kinds.Misfit(f'the object has no "{key}"'))
     rows = _read_rows(reading, top, started_in)
     models = {model: None} if model else _read_names(reading, "models", top["models"])
     agents = [agent] if agent else [*_read_names(reading, "agents", top.get("agents", ()))]
@@ -180,16 +173,16 @@ def load(source: Source, options: Options) -> Plan:
     }
     cells = _spread(reading, axes, top.get("exclude", ()))
     wish = RepositoryWish(
-        path=resolve(started_in, top.get("source_repo", ".")),
+        path=kinds.resolve(started_in, top.get("source_repo", ".")),
         base=top.get("branch"),
-        worktree_dir=resolve(started_in, top.get("worktree_base", WORKTREE_BASE)),
+        worktree_dir=kinds.resolve(started_in, top.get("worktree_base", WORKTREE_BASE)),
         keep="always" if top.get("keep_worktree") else None,
         keys={"path": "source_repo", "--base": "branch", "--worktree-dir": "worktree_base"},
     )
     parallel = first(options.choose("max_parallel", top.get("concurrency")), MAX_PARALLEL)
     settings: dict[str, Any] = {"setup": (SETUP,)}
     settings |= {name: top[name] for name in (*_EXTRA_NAMES, "prove", "prompt_mode") if name in top}
-    settings = resolve_paths(started_in, settings)
+    settings = kinds.resolve_paths(started_in, settings)
     base = {**settle_defaults(options, settings, list_levels(options, {}, {})), "cwd": wish.path}
     return Plan(
         tasks=tuple(_make_tasks(base, rows, models, cells, branched="branch" in top)),
@@ -214,12 +207,12 @@ def _read_rows(reading: Reading, top: Mapping[str, Any], started_in: str) -> dic
         )
         for key in ("id", "prompts"):
             if key not in own:
-                raise reading.error(spot, Misfit(f'has no "{key}"'))
+                raise reading.error(spot, kinds.Misfit(f'has no "{key}"'))
         if own["id"] in rows:
-            raise reading.error(spot, Misfit(f"{quote(own['id'])} is used twice", "id"))
+            raise reading.error(spot, kinds.Misfit(f"{quote(own['id'])} is used twice", "id"))
         if top.get("prompt_mode") != "continue":
             own["prompts"] = ("\n".join(own["prompts"]),)
-        rows[own["id"]] = resolve_paths(started_in, own)
+        rows[own["id"]] = kinds.resolve_paths(started_in, own)
     return rows
 
 
@@ -262,8 +255,8 @@ def _export(top: Mapping[str, Any], started_in: str) -> Export:
     """The results file and the directories of outputs; `shown_as` is how the former names the latter."""
     outputs = top.get("outputs_dir", OUTPUTS_DIR)
     settings = {
-        "results_file": resolve(started_in, top.get("results_file", RESULTS_FILE)),
-        "outputs_dir": resolve(started_in, outputs),
+        "results_file": kinds.resolve(started_in, top.get("results_file", RESULTS_FILE)),
+        "outputs_dir": kinds.resolve(started_in, outputs),
         "shown_as": os.path.normpath(outputs),
         "kept": {},
     }

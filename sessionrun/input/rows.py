@@ -16,23 +16,9 @@ from typing import Any, Final
 import orjson
 
 from sessionrun.house import describe_lack
+from sessionrun.input import kinds
 from sessionrun.input.fields import DEFAULT_FIELDS, LIMIT_FIELDS, as_feed
-from sessionrun.input.kinds import (
-    Kind,
-    as_commands,
-    as_flag,
-    as_labels,
-    as_limit,
-    as_line,
-    as_links,
-    as_moment,
-    as_prompts,
-    as_record,
-    as_text,
-    as_whole,
-    as_word,
-    takes,
-)
+from sessionrun.input.kinds import takes
 from sessionrun.input.reading import Field, of_business, read_known, table
 from sessionrun.input.settings import Check, Setting, Topic
 from sessionrun.model.events import takes_model
@@ -139,7 +125,7 @@ def of_account(spec: SessionSpec, _: Any) -> str | None:
 @takes({"type": "object"})
 def as_defaults(value: Any) -> Mapping[str, Any]:
     """Any keys of a plan's ``defaults``; of a text that is JSON what that says."""
-    return read_known({key: _read_json(text) for key, text in as_record(value).items()}, DEFAULT_FIELDS)
+    return read_known({key: _read_json(text) for key, text in kinds.as_record(value).items()}, DEFAULT_FIELDS)
 
 
 def _read_json(value: Any) -> Any:
@@ -149,9 +135,9 @@ def _read_json(value: Any) -> Any:
         return value
 
 
-def _kind_of(name: str, fields: Mapping[str, Field]) -> Kind[Any]:
+def _kind_of(name: str, fields: Mapping[str, Field]) -> kinds.Kind[Any]:
     kind = fields[name].convert
-    assert isinstance(kind, Kind)
+    assert isinstance(kind, kinds.Kind)
     return kind
 
 
@@ -160,7 +146,7 @@ def _task(
     text: str = "",
     metavar: str = "",
     topic: Topic = "tasks",
-    kind: Kind[Any] | None = None,
+    kind: kinds.Kind[Any] | None = None,
     **more: Any,
 ) -> Setting:
     """A default of tasks; a plan's ``defaults`` have the same one, of the same kind."""
@@ -177,45 +163,45 @@ _swebench = partial(Setting, topic="swebench", scope="input", format="swebench",
 
 # fmt: off
 _ROWS: Final[tuple[Setting, ...]] = (
-    _input("prompts", as_prompts, "A task; repeat it; - is standard input.", "TEXT", "tasks",
+    _input("prompts", kinds.as_prompts, "A task; repeat it; - is standard input.", "TEXT", "tasks",
            option="-p --prompt", many="words", first="What"),
-    _input("each", as_line, "Each prompt for each file, or line of @FILE: write {}.", "ITEMS", "tasks",
+    _input("each", kinds.as_line, "Each prompt for each file, or line of @FILE: write {}.", "ITEMS", "tasks",
            first="What"),
-    _input("title", as_line, "With -p: the title of the tasks.", "TEXT", "tasks"),
+    _input("title", kinds.as_line, "With -p: the title of the tasks.", "TEXT", "tasks"),
     _task("defaults", "Any key of defaults in the input, such as priority=3; VALUE is JSON or text.",
           "KEY=VALUE", "tasks", option="--default", many="pairs", keyed=True, kind=as_defaults),
-    _input("dialect", as_line, "Format of FILE: prompts, matrix, markdown or swebench.  [default: guessed]",
+    _input("dialect", kinds.as_line, "Format of FILE: prompts, matrix, markdown or swebench.  [default: guessed]",
            "FORMAT", "tasks", option="--from"),
-    _input("rerun", as_flag, "Also run what succeeded, or ended, before.", topic="tasks"),
-    _input("only", as_links, "Only this job file, whatever became of it; repeat it.", "ID", "tasks",
+    _input("rerun", kinds.as_flag, "Also run what succeeded, or ended, before.", topic="tasks"),
+    _input("only", kinds.as_links, "Only this job file, whatever became of it; repeat it.", "ID", "tasks",
            option="--job", many="words", idle=of_account),
-    _input("include_stuck", as_flag, "Also job files that were begun and did not end.", topic="tasks",
+    _input("include_stuck", kinds.as_flag, "Also job files that were begun and did not end.", topic="tasks",
            option="--resume", idle=of_account),
-    Setting("envelope", as_flag, "Wrap prompts: transaction id before, answer marker after.", topic="tasks",
+    Setting("envelope", kinds.as_flag, "Wrap prompts: transaction id before, answer marker after.", topic="tasks",
             idle=of_scripts("which are run as they were written")),
-    Setting("name", as_text, "A name for the session, as in `status NAME`.", "TEXT", "tasks",
+    Setting("name", kinds.as_text, "A name for the session, as in `status NAME`.", "TEXT", "tasks",
             also=("--run-name",), first="Then"),
-    Setting("labels", as_labels, "A label of the session; repeat it.", "KEY=VALUE", "tasks", option="--label",
-            many="pairs"),
+    Setting("labels", kinds.as_labels, "A label of the session; repeat it.", "KEY=VALUE", "tasks",
+            option="--label", many="pairs"),
 
     _task("worktree", "Each task on a branch of its own.", topic="worktrees", first="Where",
-          idle=of_worktree, kind=as_flag, business="worktrees"),
-    Setting("base", as_text, "Where branches begin.  [default: HEAD]", "REF", "worktrees", first="Where",
+          idle=of_worktree, kind=kinds.as_flag, business="worktrees"),
+    Setting("base", kinds.as_text, "Where branches begin.  [default: HEAD]", "REF", "worktrees", first="Where",
             business="worktrees"),
-    Setting("worktree_dir", as_line,
+    Setting("worktree_dir", kinds.as_line,
             "Where worktrees go, outside the repository.  [default: ../REPOSITORY-worktrees]", "DIR",
             "worktrees", config=True, business="worktrees"),
-    Setting("keep", as_word(KeepPolicy),
+    Setting("keep", kinds.as_word(KeepPolicy),
             "Keep worktrees whose work is on a branch: always, on-failure, never.  [default: never]", "WHEN",
             "worktrees", option="--keep-worktree", business="worktrees"),
     _task("setup", "Runs in the task's directory before the agent; repeat it.", "COMMAND", "worktrees",
           many="words", keyed=True, idle=of_default("setup")),
     _task("env", "A variable of all tasks; repeat it.", "NAME=VALUE", "worktrees", many="pairs", keyed=True),
-    Setting("cache_dir", as_line,
+    Setting("cache_dir", kinds.as_line,
             "Where mirrors and environments are kept.  [default: the user's cache directory]", "DIR",
             "worktrees", config=True, variables=("SESSIONRUN_CACHE_DIR",), idle=of_cache,
             business="worktrees"),
-    Setting("require_cache", as_flag, "Fetch no repository, build no environment: take what the cache has.",
+    Setting("require_cache", kinds.as_flag, "Fetch no repository, build no environment: take what the cache has.",
             topic="worktrees", option="--require-cache/--no-require-cache", config=True,
             variables=("SWEBENCH_REQUIRE_CACHE", "SESSIONRUN_REQUIRE_CACHE"), idle=of_cache,
             business="worktrees"),
@@ -228,10 +214,10 @@ _ROWS: Final[tuple[Setting, ...]] = (
           variables=("SESSIONRUN_MODEL",), first="Who", idle=of_model),
     _task("fallback", "Agent that takes over at a usage limit; repeat it.", "AGENT[/MODEL]", "agents",
           many="words", first="Who", idle=of_fallback),
-    Setting("approve", as_flag, "Let agents use their tools unasked.  [default: --yolo]", topic="agents",
+    Setting("approve", kinds.as_flag, "Let agents use their tools unasked.  [default: --yolo]", topic="agents",
             option="--yolo/--no-yolo", config=True, variables=("SESSIONRUN_YOLO",), first="Who",
             idle=of_approval),
-    Setting("auto_release", as_flag, "Hold a provider with a usage limit until `release`.", topic="agents",
+    Setting("auto_release", kinds.as_flag, "Hold a provider with a usage limit until `release`.", topic="agents",
             option="/--no-auto-release", idle=of_auto_release),
 
     _task("check", "Must exit 0 before work counts; repeat it.", "COMMAND", "checks", many="words", keyed=True,
@@ -244,16 +230,16 @@ _ROWS: Final[tuple[Setting, ...]] = (
           option="--expect-change/--no-expect-change", first="Good?"),
     _task("prove", "The check must fail without the work.", topic="checks", first="Good?", business="checks"),
 
-    Setting("land", as_flag, "Land good work on your branch, as `merge` does.", topic="landing",
+    Setting("land", kinds.as_flag, "Land good work on your branch, as `merge` does.", topic="landing",
             option="--land/--no-land", first="Land", business="landing"),
-    Setting("land_into", as_text, "With --land: that branch.  [default: the one where the session begins]",
+    Setting("land_into", kinds.as_text, "With --land: that branch.  [default: the one where the session begins]",
             "BRANCH", "landing", business="landing"),
-    Setting("gates", as_commands, "Must exit 0 with the work on that branch.", "COMMAND", "landing",
+    Setting("gates", kinds.as_commands, "Must exit 0 with the work on that branch.", "COMMAND", "landing",
             option="--gate", many="words", first="Land", business="landing"),
-    Setting("mends", as_whole(0), "Agents mend what bounces, N times at most.  [default: 0]", "N", "landing",
+    Setting("mends", kinds.as_whole(0), "Agents mend what bounces, N times at most.  [default: 0]", "N", "landing",
             first="Land", business="landing"),
 
-    Setting("max_parallel", as_limit, "How many tasks run at once.  [default: 0, no limit]", "N", "limits",
+    Setting("max_parallel", kinds.as_limit, "How many tasks run at once.  [default: 0, no limit]", "N", "limits",
             option="-j --max-parallel", also=("--workers", "--max-concurrent"), config=True,
             variables=("SESSIONRUN_MAX_PARALLEL",), first="How many"),
     _task("timeout_s", "Time limit of each attempt: 90, 10m; 0 = none.", "TIME", "limits", config=True,
@@ -263,11 +249,11 @@ _ROWS: Final[tuple[Setting, ...]] = (
           idle=of_default("idle_timeout_s")),
     _task("linger_s", option=None, topic="limits", config=True),
     _limit("workspace_timeout_s", option=None, topic="limits", config=True),
-    Setting("stop_on_fail", as_flag, "As --max-failures 1.", topic="limits"),
+    Setting("stop_on_fail", kinds.as_flag, "As --max-failures 1.", topic="limits"),
     _limit("max_failures", "Start nothing more after so many failed tasks.", "N", "limits", first="How many"),
     _limit("halt", "After the last failure allowed tasks that run go on (soon, the default), or end (now).",
            "WHEN", "limits", config=True),
-    Setting("starts_at", as_moment, "Start no task before: 18:30, 2026-11-30T08:00, +2h.", "TIME", "limits",
+    Setting("starts_at", kinds.as_moment, "Start no task before: 18:30, 2026-11-30T08:00, +2h.", "TIME", "limits",
             option="--at"),
     _limit("max_load", "Start no work while the load is above this, such as 8.", "L", "limits", config=True),
     _limit("min_free_memory", "Start no work while less memory than this is free, such as 4G.", "SIZE",
@@ -282,33 +268,33 @@ _ROWS: Final[tuple[Setting, ...]] = (
     _limit("task_budget_usd", "What each task may cost, over all attempts.", "USD", "money", config=True,
            scope="task", idle=of_task_budget),
 
-    Setting("notify", as_commands, "Is told of the end, a failure, a hold; repeat it.", "COMMAND|URL", "output",
-            many="words", config=True, first="Then"),
-    Setting("results_dir", as_line, "", option=None, topic="output", config=True,
+    Setting("notify", kinds.as_commands, "Is told of the end, a failure, a hold; repeat it.", "COMMAND|URL",
+            "output", many="words", config=True, first="Then"),
+    Setting("results_dir", kinds.as_line, "", option=None, topic="output", config=True,
             variables=("SESSIONRUN_RESULTS_DIR",)),
-    Setting("merge_trailers", as_flag, "", option=None, topic="landing", config=True, business="landing"),
-    Setting("max_depth", as_limit, "", option=None, topic="limits", config=True),
+    Setting("merge_trailers", kinds.as_flag, "", option=None, topic="landing", config=True, business="landing"),
+    Setting("max_depth", kinds.as_limit, "", option=None, topic="limits", config=True),
 
-    Setting("cluster", as_line, "Run the jobs on a cluster's nodes, or as Slurm's.", "ADDRESS|slurm", "cluster",
-            config=True, business="cluster"),
-    Setting("slurm", as_record, "An option of sbatch for these jobs, such as partition=short; repeat it.",
+    Setting("cluster", kinds.as_line, "Run the jobs on a cluster's nodes, or as Slurm's.", "ADDRESS|slurm",
+            "cluster", config=True, business="cluster"),
+    Setting("slurm", kinds.as_record, "An option of sbatch for these jobs, such as partition=short; repeat it.",
             "KEY[=VALUE]", "cluster", option="--slurm-option", many="pairs", config=True, business="cluster"),
 
     _input("feed", as_feed, topic="tasks", option=None, business="queue"),
 
-    _swebench("instances", as_line, "The instances, in place of [FILE].", "FILE"),
-    _swebench("sample", as_whole(1), "Run only N instances.", "N", also=("--limit", "-n")),
-    _swebench("start", as_whole(0), "Leave out the first N instances.  [default: 0]", "N"),
-    _swebench("instance", as_links, "Run this instance; repeat it.", "ID", many="words"),
-    _swebench("filter", as_line, "Run instances in whose id this is found.", "REGEX"),
-    _swebench("shuffle", as_whole(0), "Shuffle the instances first, always alike.", "SEED"),
-    _swebench("no_mcp", as_flag, "Start the agent without MCP servers."),
-    _swebench("output_dir", as_line, "Where results go.  [default: artifacts/results]", "DIR"),
-    _input("prompt_template", as_line, "A file with what the agent is asked to do.", "FILE", "swebench",
+    _swebench("instances", kinds.as_line, "The instances, in place of [FILE].", "FILE"),
+    _swebench("sample", kinds.as_whole(1), "Run only N instances.", "N", also=("--limit", "-n")),
+    _swebench("start", kinds.as_whole(0), "Leave out the first N instances.  [default: 0]", "N"),
+    _swebench("instance", kinds.as_links, "Run this instance; repeat it.", "ID", many="words"),
+    _swebench("filter", kinds.as_line, "Run instances in whose id this is found.", "REGEX"),
+    _swebench("shuffle", kinds.as_whole(0), "Shuffle the instances first, always alike.", "SEED"),
+    _swebench("no_mcp", kinds.as_flag, "Start the agent without MCP servers."),
+    _swebench("output_dir", kinds.as_line, "Where results go.  [default: artifacts/results]", "DIR"),
+    _input("prompt_template", kinds.as_line, "A file with what the agent is asked to do.", "FILE", "swebench",
            idle=of_template),
-    _swebench("history", as_whole(0), "So many commits before the base are there.  [default: 50]", "N"),
-    _swebench("no_environment", as_flag, "Make no Python environment; take that of PATH."),
-    _swebench("docker", as_flag, "Refused: tests run here.", variables=("SWEBENCH_USE_DOCKER",)),
+    _swebench("history", kinds.as_whole(0), "So many commits before the base are there.  [default: 50]", "N"),
+    _swebench("no_environment", kinds.as_flag, "Make no Python environment; take that of PATH."),
+    _swebench("docker", kinds.as_flag, "Refused: tests run here.", variables=("SWEBENCH_USE_DOCKER",)),
 )
 # fmt: on
 
@@ -323,6 +309,6 @@ SETTINGS: Final = tuple(
 BY_NAME: Final[Mapping[str, Setting]] = {row.name: row for row in SETTINGS}
 
 FILE_FIELDS: Final = table(
-    agents=as_record, prices=as_record, **{row.name: row.kind for row in SETTINGS if row.config}
+    agents=kinds.as_record, prices=kinds.as_record, **{row.name: row.kind for row in SETTINGS if row.config}
 )
 """What a file of configuration may say."""

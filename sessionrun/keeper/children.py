@@ -23,21 +23,8 @@ from typing import Final
 from sessionrun.keeper.leftovers import MAX_LEFT, Deaths, Left, name_stopped
 from sessionrun.keeper.wire import JobOrder
 from sessionrun.model.errors import StoreError
-from sessionrun.store import processes
+from sessionrun.store import logs, processes
 from sessionrun.store.files import no_umask, open_regular
-from sessionrun.store.logs import (
-    CLAIMED,
-    EXITED,
-    FAILED,
-    GONE,
-    LEFT,
-    LOST,
-    REFUSALS,
-    SPAWNED,
-    TRIED,
-    AppendLog,
-    make_record,
-)
 from sessionrun.store.processes import JOB_MARKER, Identity
 
 RESCAN_FIRST_S: Final = 0.05
@@ -118,7 +105,7 @@ class Child:
 class Children:
     """The jobs that live.  `tell` takes the fields of a frame for the supervisor."""
 
-    def __init__(self, ledger: AppendLog, session_id: str, tell: Callable[..., None]) -> None:
+    def __init__(self, ledger: logs.AppendLog, session_id: str, tell: Callable[..., None]) -> None:
         self._ledger = ledger
         self._session_id = session_id
         self._tell = tell
@@ -144,7 +131,7 @@ class Children:
                 self._tell("D", order.key)
         orders = [order for order in orders if order.key not in self.claimed]
         try:
-            self._ledger.append([make_record(CLAIMED, order.key) for order in orders])
+            self._ledger.append([logs.make_record(logs.CLAIMED, order.key) for order in orders])
             self._ledger.sync()
         except StoreError as error:
             self._refuse(orders, str(error))
@@ -171,7 +158,7 @@ class Children:
         # some agents believe PWD more than the system, and would edit there
         environ = {**self._environ, "PWD": order.cwd, **order.env, JOB_MARKER: marker}
         try:
-            self._ledger.append([make_record(TRIED, order.key, order.grace_s)])
+            self._ledger.append([logs.make_record(logs.TRIED, order.key, order.grace_s)])
         except StoreError as error:
             return str(error)
         try:
@@ -196,14 +183,14 @@ class Children:
             return self._not_started(order, error)
         started = processes.start_time(pid, zombie=True) or 0
         self.add(Child(order.key, Identity(pid, started), marker, order.grace_s, keeps=order.keeps))
-        self.note(make_record(SPAWNED, order.key, pid, started))
+        self.note(logs.make_record(logs.SPAWNED, order.key, pid, started))
         self._tell("P", order.key, pid, started, self._ledger.end)
         return None
 
     def _not_started(self, order: JobOrder, error: OSError | ValueError) -> str | None:
         number = (error.errno if isinstance(error, OSError) else None) or errno.EINVAL
-        self.note(make_record(FAILED, order.key, number))
-        if number in REFUSALS:
+        self.note(logs.make_record(logs.FAILED, order.key, number))
+        if number in logs.REFUSALS:
             return os.strerror(number)
         detail = os.strerror(number)  # posix_spawn does not say which of its paths was at fault
         if not os.path.isdir(order.cwd):
@@ -254,7 +241,7 @@ class Children:
     def _record_exit(self, child: Child, status: int) -> bool:
         """Record how a child ended; False while the disk refuses, and nothing was recorded."""
         self.on_end(child.key, status)
-        self.note(make_record(EXITED, child.key, status))
+        self.note(logs.make_record(logs.EXITED, child.key, status))
         if self._backlog:
             self._backlog.pop()
             return False
@@ -263,7 +250,7 @@ class Children:
     def take_exit(self, child: Child, status: int) -> None:
         """Record how a child ended, as the root saw it."""
         self.on_end(child.key, status)
-        self.note(make_record(EXITED, child.key, status))
+        self.note(logs.make_record(logs.EXITED, child.key, status))
         child.status, child.watched = status, True
 
     def settle(self, ended: Sequence[Child]) -> None:
@@ -286,7 +273,7 @@ class Children:
     def _forget(self, child: Child) -> None:
         """Its end is told once all of its tree is gone."""
         left = self._note_left(child)
-        self.note(make_record(LOST if child.status is None else GONE, child.key))
+        self.note(logs.make_record(logs.LOST if child.status is None else logs.GONE, child.key))
         del self.by_key[child.key]
         self.by_pid.pop(child.leader.pid, None)
         if child.status is None:
@@ -304,7 +291,7 @@ class Children:
             stopped = name_stopped(child.stop.members) if child.stop is not None else []
             child.left = [*killed, *stopped][:MAX_LEFT]
         for how, command in child.left:
-            self.note(make_record(LEFT, child.key, how, command.encode().hex()))
+            self.note(logs.make_record(logs.LEFT, child.key, how, command.encode().hex()))
         return child.left
 
     # --- stopping ---

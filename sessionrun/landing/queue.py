@@ -14,20 +14,9 @@ from typing import Final, NamedTuple
 from sessionrun.git.git import Git
 from sessionrun.git.merging import MergeRoom, open_merge_room
 from sessionrun.git.private import open_fence
+from sessionrun.landing import records
 from sessionrun.landing.gates import take_off
 from sessionrun.landing.places import find_checkout
-from sessionrun.landing.records import (
-    GIT_LIMIT_S,
-    Entry,
-    Fate,
-    History,
-    Hold,
-    LandRequest,
-    Report,
-    is_ancestor,
-    load_history,
-    shorten,
-)
 from sessionrun.model.errors import name_some, printable
 
 _LINK: Final = "160000"
@@ -47,11 +36,11 @@ _CHOSEN: Final = {
 class Queue:
     """The entries of a request, and what became of them so far."""
 
-    def __init__(self, request: LandRequest, git: Git, history: History) -> None:
+    def __init__(self, request: records.LandRequest, git: Git, history: records.History) -> None:
         self._request = request
         self._git = git
         self._history = history
-        self._fates: dict[str, Fate] = {}
+        self._fates: dict[str, records.Fate] = {}
         self.tips: dict[str, str] = {}  # by task, the commit that lands: its work, without what setups left
         self._paths: dict[str, frozenset[str]] = {}
         self._repositories: dict[str, list[str]] = {}
@@ -63,7 +52,7 @@ class Queue:
         self.landed: set[str] = set()
 
     @property
-    def open(self) -> list[Entry]:
+    def open(self) -> list[records.Entry]:
         """The entries that are wanted and not decided."""
         return [entry for entry in self.entries if entry.wanted and entry.task not in self._fates]
 
@@ -88,9 +77,11 @@ class Queue:
             if self.tips[entry.task] not in ahead:
                 commit = self._history.find_landed(entry.task, entry.tip)
                 by = (taken_back or {}).get(commit or "")
-                self.decide(Fate(entry.task, "landed", None, f"then taken back by {by}" if by else "", commit))
+                self.decide(
+                    records.Fate(entry.task, "landed", None, f"then taken back by {by}" if by else "", commit)
+                )
 
-    def decide(self, fate: Fate) -> None:
+    def decide(self, fate: records.Fate) -> None:
         """Nothing more is tried of this task in this turn."""
         files = tuple(map(printable, fate.files))
         self._fates[fate.task] = replace(fate, reason=printable(fate.reason), files=files)
@@ -99,31 +90,31 @@ class Queue:
 
     def bounce_conflicts(self, chain: Chain) -> None:
         """What conflicts with the target itself is bounced, as the second of two that conflict is in the end."""
-        target = shorten(self._request.target)
+        target = records.shorten(self._request.target)
         for entry, files in chain.conflicts:
             against = self.find_sharing(entry, files)
             others = f", which {', '.join(against)} changed" if against else ""
             reason = f"it conflicts with {target} in {name_some(files, MAX_NAMED)}{others}"
-            self.decide(Fate(entry.task, "bounced", "conflict", reason, None, tuple(files), against))
+            self.decide(records.Fate(entry.task, "bounced", "conflict", reason, None, tuple(files), against))
 
-    def choose(self, size: int | None) -> list[Entry]:
+    def choose(self, size: int | None) -> list[records.Entry]:
         """The next batch: entries whose needs have landed, or stand before them in it; empty: none is left.
 
         What needs a task that will not land in this turn waits.
         """
         for entry in self.open:
             if entry.task in self._astray:
-                self.decide(Fate(entry.task, "held", "branch_astray", self._astray[entry.task]))
+                self.decide(records.Fate(entry.task, "held", "branch_astray", self._astray[entry.task]))
             elif self.paths_of(entry) and (inside := self._repositories[entry.task]):
                 reason = f"{', '.join(inside)} is a repository of its own: the work has none of its files"
                 self._bounce(entry, "repository_inside", reason, inside)
-        batch: dict[str, Entry] = {}
+        batch: dict[str, records.Entry] = {}
         later = self._pass_over()
         for entry in self.open:
             unmet, opened = set(entry.needs) - self.landed, {one.task for one in self.open}
             if not unmet <= opened:
                 named = ", ".join(need for need in entry.needs if need in unmet)
-                self.decide(Fate(entry.task, "waiting", "needs", f"it needs {named}, not landed"))
+                self.decide(records.Fate(entry.task, "waiting", "needs", f"it needs {named}, not landed"))
             elif entry.task not in later and len(batch) != size and unmet <= batch.keys():
                 batch[entry.task] = entry
         if not batch and self._pass_over() != later:
@@ -145,30 +136,30 @@ class Queue:
             if not chosen and hold and waiting:
                 chosen = [_CHOSEN["held"].format(waiting.pop(0))]
             for attempt in waiting if chosen else ():
-                self.decide(Fate(attempt, "none", "not_chosen", chosen[0]))
+                self.decide(records.Fate(attempt, "none", "not_chosen", chosen[0]))
             later |= set(waiting[1:])
         return later
 
-    def find_sharing(self, entry: Entry, files: Collection[str] = ()) -> tuple[str, ...]:
+    def find_sharing(self, entry: records.Entry, files: Collection[str] = ()) -> tuple[str, ...]:
         """The tasks that landed and changed these files, or any that the entry changes."""
         paths = frozenset(files) or self.paths_of(entry)
         others = [other for other in self.entries if other.task in self.landed]
         return tuple(other.task for other in others if other is not entry and paths & self.paths_of(other))
 
-    def list_fates(self, hold: Hold | None) -> tuple[Fate, ...]:
+    def list_fates(self, hold: records.Hold | None) -> tuple[records.Fate, ...]:
         """What became of each entry that is wanted, or whose landing was taken back."""
         if hold is not None:
             self._pass_over(hold=True)
-        why, fates = hold or Hold("", ""), []
+        why, fates = hold or records.Hold("", ""), []
         for entry in self.entries:
             fate = self._fates.get(entry.task)
             if entry.wanted:
-                fates.append(fate or Fate(entry.task, "held", why.reason_class, why.reason))
+                fates.append(fate or records.Fate(entry.task, "held", why.reason_class, why.reason))
             elif fate is not None and fate.reason:
                 fates.append(fate)
         return tuple(fates)
 
-    def _follow(self, entry: Entry, branches: Mapping[str, str]) -> Entry:
+    def _follow(self, entry: records.Entry, branches: Mapping[str, str]) -> records.Entry:
         """The entry with the tip of its branch where that went on: a conflict is mended there.
 
         A branch that a person deleted or moved elsewhere is no consent to land what the task left: it is astray.
@@ -176,7 +167,7 @@ class Queue:
         tip, take, left = branches.get(entry.branch), self._request.take, entry.tip[:12]
         if not entry.branch or tip == entry.tip or take == "recorded":
             return entry
-        if tip is not None and (take == "branches" or is_ancestor(self._git, entry.tip, tip)):
+        if tip is not None and (take == "branches" or records.is_ancestor(self._git, entry.tip, tip)):
             return replace(entry, tip=tip)
         again = f"sessionrun merge {self._request.session_id[:8]} {entry.task}"
         if tip is None:
@@ -187,7 +178,7 @@ class Queue:
         self._astray[entry.task] = why
         return entry
 
-    def _find_tip(self, entry: Entry, old: str, room: MergeRoom | None) -> bool:
+    def _find_tip(self, entry: records.Entry, old: str, room: MergeRoom | None) -> bool:
         """Whether it is known what is to land for an entry; else it is bounced."""
         if entry.task in self.tips:
             return True
@@ -202,11 +193,11 @@ class Queue:
         self.tips[entry.task] = commit
         return True
 
-    def _bounce(self, entry: Entry, reason_class: str, reason: str, files: Sequence[str] = ()) -> None:
+    def _bounce(self, entry: records.Entry, reason_class: str, reason: str, files: Sequence[str] = ()) -> None:
         if entry.wanted:
-            self.decide(Fate(entry.task, "bounced", reason_class, reason, files=tuple(files)))
+            self.decide(records.Fate(entry.task, "bounced", reason_class, reason, files=tuple(files)))
 
-    def paths_of(self, entry: Entry) -> frozenset[str]:
+    def paths_of(self, entry: records.Entry) -> frozenset[str]:
         """The files that an entry changes, repositories that it adds as links among them."""
         if entry.task not in self._paths:
             fields = self._git.names("diff-tree", "-r", "-z", "--no-renames", "--raw", entry.base, entry.tip)
@@ -216,15 +207,15 @@ class Queue:
         return self._paths[entry.task]
 
 
-def forecast(request: LandRequest) -> Report:
+def forecast(request: records.LandRequest) -> records.Report:
     """What would land if every gate was green."""
     with (
         tempfile.TemporaryDirectory(prefix="sessionrun-") as made,
-        open_fence(request.repository, limit_s=GIT_LIMIT_S) as fence,
+        open_fence(request.repository, limit_s=records.GIT_LIMIT_S) as fence,
     ):
         objects = Path(made, "objects")
         git = fence.main().on_trial(objects, Path(request.repository.common_dir))
-        queue = Queue(request, git, load_history(Path(request.folder))[0])
+        queue = Queue(request, git, records.load_history(Path(request.folder))[0])
         at = old = git.line("rev-parse", "--verify", f"{request.target}^{{commit}}")
         with open_merge_room(fence, old, Path(made), trial=objects) as room:
             queue.settle(old, room)
@@ -232,19 +223,19 @@ def forecast(request: LandRequest) -> Report:
                 chain = build_chain(git, room, at, batch, queue.tips)
                 queue.bounce_conflicts(chain)
                 for entry in chain.there:
-                    there = Fate(entry.task, "landed", reason="already there by content")
-                    queue.decide(there if at == old else Fate(entry.task, "ready"))
+                    there = records.Fate(entry.task, "landed", reason="already there by content")
+                    queue.decide(there if at == old else records.Fate(entry.task, "ready"))
                 for link in chain.links:
-                    queue.decide(Fate(link.entry.task, "ready"))
+                    queue.decide(records.Fate(link.entry.task, "ready"))
                     at = link.commit
     held = find_checkout(request.repository, request.target)
-    return Report(old, old, queue.list_fates(None), held if isinstance(held, Hold) else None)
+    return records.Report(old, old, queue.list_fates(None), held if isinstance(held, records.Hold) else None)
 
 
 class Link(NamedTuple):
     """The merge of one task on top of those before it."""
 
-    entry: Entry
+    entry: records.Entry
     commit: str
     tree: str
 
@@ -258,11 +249,13 @@ class Chain(NamedTuple):
 
     old: str
     links: list[Link]
-    conflicts: list[tuple[Entry, list[str]]]
-    there: list[Entry]
+    conflicts: list[tuple[records.Entry, list[str]]]
+    there: list[records.Entry]
 
 
-def build_chain(git: Git, room: MergeRoom, old: str, batch: Sequence[Entry], tips: Mapping[str, str]) -> Chain:
+def build_chain(
+    git: Git, room: MergeRoom, old: str, batch: Sequence[records.Entry], tips: Mapping[str, str]
+) -> Chain:
     """Merge the tips of entries, each on top of those before it; the room has the attributes of `old`."""
     chain = Chain(old, [], [], [])
     head, tree = old, git.line("rev-parse", f"{old}^{{tree}}")
@@ -289,6 +282,6 @@ def build_chain(git: Git, room: MergeRoom, old: str, batch: Sequence[Entry], tip
     return chain
 
 
-def _word_merge(entry: Entry) -> str:
+def _word_merge(entry: records.Entry) -> str:
     subject = f"Merge task {entry.task}: {entry.title}" if entry.title else f"Merge task {entry.task}"
     return "\n".join([subject, "", *entry.trailers, ""] if entry.trailers else [subject, ""])

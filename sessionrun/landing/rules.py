@@ -15,20 +15,7 @@ from sessionrun.engine.moves import stop
 from sessionrun.engine.state import Rules, State
 from sessionrun.engine.task import RunningJob, TaskState
 from sessionrun.engine.transitions import MAX_TRIES, count_try
-from sessionrun.landing.mends import (
-    LandQueue,
-    holds_work,
-    is_mending,
-    land_of,
-    leave_queue,
-    next_mend,
-    note_bounced,
-    note_end,
-    note_landed,
-    note_mend,
-    requeue_waiting,
-    sort_out,
-)
+from sessionrun.landing import mends
 from sessionrun.model.events import Entry, JobFinished, JobLost, RequestReceived
 from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import LAND_FAILED, WorkBounced, WorkHeld, WorkLanded
@@ -45,7 +32,7 @@ FOLLOW_UP: Final = "follow_up"
 
 def next_landing(state: State) -> JobKey | None:
     """The key of the next LAND job; None: one runs, or there is nothing to land."""
-    land = land_of(state)
+    land = mends.land_of(state)
     if land.lander is not None or (state.cancelled and not land.owed) or not land.ready:
         return None
     first = state.tasks[next(iter(land.ready))]
@@ -54,7 +41,7 @@ def next_landing(state: State) -> JobKey | None:
 
 def is_landing(state: State) -> bool:
     """Whether a LAND job runs or is to run, or a mend of bounced work is owed."""
-    land = land_of(state)
+    land = mends.land_of(state)
     owed = bool(land.to_mend) and not state.cancelled
     return owed or land.lander is not None or next_landing(state) is not None
 
@@ -65,13 +52,13 @@ def enter_landing(state: State, task: TaskState) -> None:
     What could not land before is tried once more with it.  After a follow-up the work is in the queue once more,
     and what waits for it may be ready with it.
     """
-    land, place, landing = land_of(state), task.place, task.landing
+    land, place, landing = mends.land_of(state), task.place, task.landing
     if task.outcome != "succeeded":
         if landing is not None and landing.reason_class == FOLLOW_UP:  # its work stays out until it does
             mend = f"{AGAIN} {state.spec.session_id} {task.spec.id}"
             task.landing = LandEntry("held", FOLLOW_UP, "its follow-up did not succeed", mend=mend)
         return
-    if place is None or not holds_work(task):
+    if place is None or not mends.holds_work(task):
         return
     before, has_landed = task.handed_place, landing is not None and landing.status == "landed"
     if has_landed and before is not None and before.commit == place.commit:
@@ -83,15 +70,15 @@ def enter_landing(state: State, task: TaskState) -> None:
         _hold_cancelled(state, [task.spec.id])
     else:  # nothing in the queue waits for it at its first end: a task that needs it ends later
         waiting = land.waiting if land.held or task.follow_ups else ()
-        sort_out(state, [*land.held, task.spec.id, *waiting])
+        mends.sort_out(state, [*land.held, task.spec.id, *waiting])
 
 
 def pause_landing(state: State, task: TaskState) -> None:
     """A follow-up begins: work of the task that has not landed waits for the end of it."""
-    land_of(state).to_mend.pop(task.spec.id, None)
+    mends.land_of(state).to_mend.pop(task.spec.id, None)
     if task.landing is not None and task.landing.status != "landed":
-        leave_queue(state, task.spec.id, LandEntry("waiting", FOLLOW_UP, "its follow-up has not ended"))
-        requeue_waiting(state)
+        mends.leave_queue(state, task.spec.id, LandEntry("waiting", FOLLOW_UP, "its follow-up has not ended"))
+        mends.requeue_waiting(state)
 
 
 def land_again(state: State, names: Iterable[str], *, bounced: bool = True) -> None:
@@ -103,19 +90,19 @@ def land_again(state: State, names: Iterable[str], *, bounced: bool = True) -> N
         task, owner = state.tasks[name], owners.get(name)
         if task.landing is None or task.outcome != "succeeded":
             continue
-        if owner is not None and (task.landing.status != "held" or not is_mending(state.tasks[owner])):
+        if owner is not None and (task.landing.status != "held" or not mends.is_mending(state.tasks[owner])):
             continue  # its owner begins new ones
         if task.landing.status in wanted and task.landing.reason_class != "rescued":
             chosen.append(task.spec.id)
-            land_of(state).mends.pop(task.spec.id, None)
+            mends.land_of(state).mends.pop(task.spec.id, None)
     if chosen:
         state.ended, state.ended_at, state.cancelled = None, None, False
-        sort_out(state, [*chosen, *land_of(state).waiting])
+        mends.sort_out(state, [*chosen, *mends.land_of(state).waiting])
 
 
 def cancel_landing(state: State, *, now: bool) -> None:
     """The session is cancelled: a LAND job is stopped, what it has not landed stays, and no mend is owed."""
-    land = land_of(state)
+    land = mends.land_of(state)
     job = None if land.lander is None else state.tasks[land.lander].job
     if land.lander is not None and job is not None:
         stop(state, state.tasks[land.lander], job, "cancelled", now=now)
@@ -129,13 +116,13 @@ def cancel_landing(state: State, *, now: bool) -> None:
 
 def begin_landing(state: State, entry: Entry, key: JobKey) -> None:
     """A LAND job is claimed: it takes all that is ready."""
-    land = land_of(state)
+    land = mends.land_of(state)
     land.turns, land.lander, land.taken = key.start, key.task, tuple(land.ready)
 
 
 def end_landing(state: State, entry: Entry, job: RunningJob, event: JobFinished | JobLost) -> None:
     """A LAND job is over; what it landed was told before."""
-    land = land_of(state)
+    land = mends.land_of(state)
     taken, land.taken, land.lander = land.taken, (), None
     given_up: tuple[str, ...] = ()
     has_answered = event.verdict == "passed" or (event.verdict == "failed" and job.stopping is None)
@@ -146,36 +133,36 @@ def end_landing(state: State, entry: Entry, job: RunningJob, event: JobFinished 
         land.tries, land.owed, given_up = 0, False, taken
     if state.cancelled and not land.owed:
         _hold_cancelled(state, [*land.ready, *land.waiting])
-    requeue_waiting(state)
+    mends.requeue_waiting(state)
     # nothing is known of the work that is still in the queue; it is not tried again by itself
     reason = event.reason or "its LAND job does not tell what became of it"
     reason = reason if reason.startswith(LAND_FAILED) else f"{LAND_FAILED}: {reason}"
     held = LandEntry("held", LAND_FAILED, reason, mend=f"{AGAIN} {state.spec.session_id}", at=entry.at)
     for name in [name for name in given_up if name in land.ready]:
-        leave_queue(state, name, held)
-    requeue_waiting(state)
+        mends.leave_queue(state, name, held)
+    mends.requeue_waiting(state)
 
 
 def hold_work(state: State, entry: Entry, event: WorkHeld) -> None:
     """The work of a task cannot land now, for a reason that is not its own."""
     held = LandEntry("held", event.reason_class, event.reason, None, event.mend, at=entry.at)
-    leave_queue(state, event.task, held)
-    land_of(state).held[event.task] = None
+    mends.leave_queue(state, event.task, held)
+    mends.land_of(state).held[event.task] = None
 
 
 def _hold_cancelled(state: State, names: Iterable[str]) -> None:
     mend = f"sessionrun merge {state.spec.session_id}"
     for name in names:
-        leave_queue(state, name, LandEntry("held", "cancelled", "cancelled: on request", mend=mend))
+        mends.leave_queue(state, name, LandEntry("held", "cancelled", "cancelled: on request", mend=mend))
 
 
 def _begin(state: State) -> None:
-    state.parts[LandQueue] = LandQueue()
+    state.parts[mends.LandQueue] = mends.LandQueue()
 
 
 def _end_task(state: State, task: TaskState) -> None:
     enter_landing(state, task)
-    note_end(state, task)
+    mends.note_end(state, task)
 
 
 def _do_request(state: State, event: RequestReceived) -> None:
@@ -194,7 +181,7 @@ def _do_request(state: State, event: RequestReceived) -> None:
 
 def _find_fault(state: State, task: TaskState) -> str | None:
     """Work that a LAND job has taken, or has left half landed, stays as it is."""
-    land, name = land_of(state), task.spec.id
+    land, name = mends.land_of(state), task.spec.id
     is_landing = name in land.taken or (land.owed and name in land.ready)
     return f"the work of task {name!r:.140} is landing: continue it when it has landed" if is_landing else None
 
@@ -202,7 +189,7 @@ def _find_fault(state: State, task: TaskState) -> str | None:
 def _find_stage(state: State, task: TaskState) -> LandWord | None:
     if task.landing is None:
         return None
-    lands = task.landing.status == "ready" and task.spec.id in land_of(state).taken
+    lands = task.landing.status == "ready" and task.spec.id in mends.land_of(state).taken
     return "landing" if lands else task.landing.status
 
 
@@ -223,14 +210,14 @@ def _show(state: State, task: TaskState) -> Mapping[str, object] | None:
 
 RULES: Final = Rules(
     begin=_begin,
-    events={WorkHeld: hold_work, WorkBounced: note_bounced, WorkLanded: note_landed},
+    events={WorkHeld: hold_work, WorkBounced: mends.note_bounced, WorkLanded: mends.note_landed},
     phase="land",
     claimed=begin_landing,
     job_ended=end_landing,
     starts=next_landing,
-    owed=next_mend,
+    owed=mends.next_mend,
     is_open=is_landing,
-    task_added=note_mend,
+    task_added=mends.note_mend,
     task_ended=_end_task,
     task_continued=pause_landing,
     requested=_do_request,

@@ -20,25 +20,10 @@ from typing import Final
 from sessionrun.git.git import Git
 from sessionrun.git.merging import open_merge_room
 from sessionrun.git.private import Fence, open_fence
+from sessionrun.landing import records
 from sessionrun.landing.gates import WORK, GateRoom, open_gates
 from sessionrun.landing.moving import follow_late, look_after, move, name_left, recover
 from sessionrun.landing.queue import Chain, Queue, build_chain
-from sessionrun.landing.records import (
-    GIT_LIMIT_S,
-    Entry,
-    Fate,
-    Hold,
-    Landed,
-    LandingLog,
-    LandRequest,
-    Report,
-    SlotRecord,
-    Verdict,
-    find_changed,
-    is_ancestor,
-    load_history,
-    shorten,
-)
 from sessionrun.landing.target import Slot
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.landings import LAND_FAILED
@@ -65,7 +50,9 @@ _HOW_TO_RUN: Final = (
 Tell = Callable[[str], None]
 
 
-def land(request: LandRequest, tell: Tell = lambda line: None, *, limit_s: float | None = None) -> Report:
+def land(
+    request: records.LandRequest, tell: Tell = lambda line: None, *, limit_s: float | None = None
+) -> records.Report:
     """Land what is wanted, as far as it goes.
 
     Raises:
@@ -80,9 +67,9 @@ def land(request: LandRequest, tell: Tell = lambda line: None, *, limit_s: float
         remove_tree(work)
         make_directories(work, 0o700)
         try:
-            with open_fence(request.repository, work, limit_s=GIT_LIMIT_S) as fence:
+            with open_fence(request.repository, work, limit_s=records.GIT_LIMIT_S) as fence:
                 remarks = recover(slot, fence)
-                with closing(LandingLog(folder)) as log:
+                with closing(records.LandingLog(folder)) as log:
                     report = Turn(request, slot, fence, log, tell).run()
         finally:
             remove_tree(work)
@@ -92,7 +79,9 @@ def land(request: LandRequest, tell: Tell = lambda line: None, *, limit_s: float
 class Turn:
     """The turn of one holder of a slot; it ends with a report."""
 
-    def __init__(self, request: LandRequest, slot: Slot, fence: Fence, log: LandingLog, tell: Tell) -> None:
+    def __init__(
+        self, request: records.LandRequest, slot: Slot, fence: Fence, log: records.LandingLog, tell: Tell
+    ) -> None:
         self._request = request
         self._slot = slot
         self._fence = fence
@@ -100,7 +89,7 @@ class Turn:
         self._tell = tell
         self._git = fence.main()
         self._work = Path(request.folder, WORK)
-        self._hold: Hold | None = None
+        self._hold: records.Hold | None = None
         self._gate_runs = 0
         self._moves = 0
         self._remarks: list[str] = []
@@ -109,7 +98,7 @@ class Turn:
         self._gates: GateRoom | None = None
         self._candidates: dict[str, str] = {}
 
-    def run(self) -> Report:
+    def run(self) -> records.Report:
         """Land until nothing is left that could."""
         begun = self._find_target()
         self._look_back()
@@ -134,7 +123,7 @@ class Turn:
         self._pin()
         self._slot.clear_record()
         self._remarks += name_left(self._slot)
-        return Report(begun, old, fates, self._hold, self._gate_runs, tuple(self._remarks))
+        return records.Report(begun, old, fates, self._hold, self._gate_runs, tuple(self._remarks))
 
     def _look_back(self) -> None:
         """A switch that read an old commit may have ended after all looks: so at both ends of a turn."""
@@ -147,13 +136,13 @@ class Turn:
             raise InputError(f"there is no branch {self._short}")
         return commit
 
-    def _build(self, old: str, batch: Sequence[Entry]) -> Chain:
+    def _build(self, old: str, batch: Sequence[records.Entry]) -> Chain:
         self._pin()
         with open_merge_room(self._fence, old, self._work) as room:
             chain = build_chain(self._git, room, old, batch, self._queue.tips)
         self._queue.bounce_conflicts(chain)
         for entry in chain.there:
-            self._queue.decide(Fate(entry.task, "landed", reason="already there by content"))
+            self._queue.decide(records.Fate(entry.task, "landed", reason="already there by content"))
         return chain
 
     def _land_prefix(self, chain: Chain) -> None:
@@ -181,9 +170,9 @@ class Turn:
             self._run_gates(self._candidate(chain, count), tree)
         return bool(self._verdict(tree).green)
 
-    def _verdict(self, tree: str) -> Verdict:
+    def _verdict(self, tree: str) -> records.Verdict:
         assert self._gates is not None
-        return self._log.history.verdicts.get((tree, self._gates.digest), Verdict())
+        return self._log.history.verdicts.get((tree, self._gates.digest), records.Verdict())
 
     def _run_gates(self, commit: str, tree: str) -> None:
         assert self._gates is not None
@@ -193,7 +182,7 @@ class Turn:
         self._log.note_verdict(tree, self._gates.digest, why, output)
         self._tell(f"gates: {'green' if why is None else f'red: {why}'}")
 
-    def _judge(self, entry: Entry) -> None:
+    def _judge(self, entry: records.Entry) -> None:
         """Try one entry alone on the target as it is now, once more if it is red: then land it, or bounce it."""
         old = self._find_target()
         chain = self._build(old, [entry])
@@ -207,7 +196,7 @@ class Turn:
         elif not self._hold_if_red(chain):
             verdict, against = self._verdict(tree), self._queue.find_sharing(entry)
             others = f"; {', '.join(against)} landed before it and changed the same files" if against else ""
-            fate = Fate(
+            fate = records.Fate(
                 entry.task, "bounced", "gate_red", f"{verdict.why}{others}", None, (), against, verdict.output
             )
             self._queue.decide(fate)
@@ -219,10 +208,10 @@ class Turn:
             return False
         verdict = self._verdict(tree)
         if verdict.could_not_run:
-            self._hold = Hold("gate_not_run", f"the gate {verdict.why}", _HOW_TO_RUN.format(self._short))
+            self._hold = records.Hold("gate_not_run", f"the gate {verdict.why}", _HOW_TO_RUN.format(self._short))
         else:
             reason = f"{self._short} itself is red: {verdict.why}"
-            self._hold = Hold("target_red", reason, f"commit on {self._short} what makes it green")
+            self._hold = records.Hold("target_red", reason, f"commit on {self._short} what makes it green")
         return True
 
     def _is_red(self, tree: str, commit: str) -> bool:
@@ -242,22 +231,24 @@ class Turn:
         moved = move(self._slot, self._fence, record)
         if moved == "moved":
             self._log.note_moved(record)
-            verdict = Verdict() if self._gates is None else self._verdict(chain.links[count - 1].tree)
+            verdict = records.Verdict() if self._gates is None else self._verdict(chain.links[count - 1].tree)
             is_flaky = verdict.green and verdict.red
             remark = "its gates are flaky: red, then green on the same files" if is_flaky else ""
             for task in record.entries:
-                self._queue.decide(Fate(task, "landed", reason=remark, commit=candidate))
+                self._queue.decide(records.Fate(task, "landed", reason=remark, commit=candidate))
             self._remarks += look_after(self._slot, self._fence, record, self._request.late_s)
             self._slot.clear_record()
             return True
         self._moves += 1
-        if isinstance(moved, Hold):
+        if isinstance(moved, records.Hold):
             self._hold = moved
         elif self._moves > MOVES:
-            self._hold = Hold("target_moves", f"{self._short} moved {self._moves} times meanwhile", "merge again")
+            self._hold = records.Hold(
+                "target_moves", f"{self._short} moved {self._moves} times meanwhile", "merge again"
+            )
         return False
 
-    def _examine_filters(self, chain: Chain, count: int) -> Hold | None:
+    def _examine_filters(self, chain: Chain, count: int) -> records.Hold | None:
         """Work that was done inside of walls is not to choose what a filter of the user's runs outside of them."""
         names = [name.split(".") for name, command in self._fence.settings.config if command]
         drivers = {
@@ -267,7 +258,7 @@ class Turn:
         if not drivers or not any(link.entry.walled for link in chain.links[:count]):
             return None
         new = self._candidate(chain, count)
-        paths = "".join(f"{name}\0" for name in sorted(find_changed(self._git, chain.old, new, "d")))
+        paths = "".join(f"{name}\0" for name in sorted(records.find_changed(self._git, chain.old, new, "d")))
         with open_merge_room(self._fence, new, self._work) as room:
             fields = room.git.names("check-attr", "-z", "--stdin", "filter", stdin=os.fsencode(paths))
         filtered = [row for row in zip(fields[::3], fields[2::3], strict=True) if row[1] in drivers]
@@ -278,7 +269,7 @@ class Turn:
         if self._request.by_person:
             self._remarks.append(reason)
             return None
-        return Hold("filter", reason, f"sessionrun merge {self._request.session_id[:8]}")
+        return records.Hold("filter", reason, f"sessionrun merge {self._request.session_id[:8]}")
 
     def _candidate(self, chain: Chain, count: int) -> str:
         """What lands with a prefix: the same commit that the gates saw; its first parent is the old target."""
@@ -299,25 +290,25 @@ class Turn:
             self._slot.move_pin(self._git, sorted(pinned))
             self._pinned = pinned
 
-    def _record(self, old: str, new: str, entries: Mapping[str, str] | None = None) -> SlotRecord:
-        return SlotRecord(self._request.folder, self._slot.target, old, new, entries or {})
+    def _record(self, old: str, new: str, entries: Mapping[str, str] | None = None) -> records.SlotRecord:
+        return records.SlotRecord(self._request.folder, self._slot.target, old, new, entries or {})
 
     @property
     def _short(self) -> str:
-        return shorten(self._slot.target)
+        return records.shorten(self._slot.target)
 
 
-def find_taken_back(git: Git, moves: Sequence[Landed], tip: str) -> dict[str, str]:
+def find_taken_back(git: Git, moves: Sequence[records.Landed], tip: str) -> dict[str, str]:
     """By commits of landings that the target has, but none of whose changes it still has: what took them back."""
     taken_back: dict[str, str] = {}
     after = [landed.old for landed in moves[1:]] + [tip]
     if [landed.new for landed in moves] == after[: len(moves)]:
         return taken_back  # nothing but landings since
     for landed in moves:
-        if landed.new == tip or not is_ancestor(git, landed.new, tip):
+        if landed.new == tip or not records.is_ancestor(git, landed.new, tip):
             continue
-        changed = find_changed(git, landed.old, landed.new)
-        if changed and changed.isdisjoint(find_changed(git, landed.old, tip)):
+        changed = records.find_changed(git, landed.old, landed.new)
+        if changed and changed.isdisjoint(records.find_changed(git, landed.old, tip)):
             # of a folder of modules all names would be too long for a command, and a few tell as much
             named = [f":(literal){name}" for name in sorted(changed)[:MOST_NAMED]]
             found = git.line("rev-list", "-1", f"{landed.new}..{tip}", "--", *named)
@@ -329,7 +320,7 @@ MEND_LIMIT_S: Final = 600.0
 """So long a LAND that only mends waits for another landing: that one has mended the target as it began."""
 
 
-def run(request: LandRequest, folder: Path) -> Report:
+def run(request: records.LandRequest, folder: Path) -> records.Report:
     """Land what is asked for, as far as it goes.  A LAND that was killed is mended by the next one.
 
     If something fails on the way, what landed before that counts, and all else is held.
@@ -343,24 +334,24 @@ def run(request: LandRequest, folder: Path) -> Report:
     except (SessionrunError, OSError) as error:
         if getattr(error, "signal", None) == signal.SIGKILL:
             raise
-        hold = Hold(LAND_FAILED, " ".join(str(error).split()))
+        hold = records.Hold(LAND_FAILED, " ".join(str(error).split()))
         landed = _find_landed(request)
         done = {fate.task for fate in landed}
         left = [entry.task for entry in request.entries if entry.wanted and entry.task not in done]
-        held = (Fate(task, "held", hold.reason_class, hold.reason) for task in left)
-        return Report("", "", (*landed, *held), hold)  # where the target stands is not known
+        held = (records.Fate(task, "held", hold.reason_class, hold.reason) for task in left)
+        return records.Report("", "", (*landed, *held), hold)  # where the target stands is not known
     for remark in report.remarks:
         print(remark, flush=True)
     return replace(report, fates=tuple(_find_landed(request))) if request.only_mend else report
 
 
-def _find_landed(request: LandRequest) -> list[Fate]:
+def _find_landed(request: records.LandRequest) -> list[records.Fate]:
     """What the log of the landing knows to have landed, of what is wanted."""
     try:
-        history = load_history(Path(request.folder))[0]
+        history = records.load_history(Path(request.folder))[0]
         with open_fence(request.repository) as fence:
             entries = Queue(request, fence.main(), history).entries
     except (SessionrunError, OSError):
         return []
     known = [(entry.task, history.find_landed(entry.task, entry.tip)) for entry in entries if entry.wanted]
-    return [Fate(task, "landed", commit=commit) for task, commit in known if commit is not None]
+    return [records.Fate(task, "landed", commit=commit) for task, commit in known if commit is not None]

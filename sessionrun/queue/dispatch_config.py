@@ -11,21 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from sessionrun.input import kinds
 from sessionrun.input.fields import as_interval
-from sessionrun.input.kinds import (
-    Misfit,
-    as_choice,
-    as_command,
-    as_commands,
-    as_duration,
-    as_flag,
-    as_id,
-    as_line,
-    as_record,
-    as_whole,
-    at,
-    resolve,
-)
 from sessionrun.input.parse import Document, Source
 from sessionrun.input.plan import Plan, RepositoryWish
 from sessionrun.input.prompts import MENDS, read_plan
@@ -49,12 +36,12 @@ def load(source: Source, options: Options) -> Plan:
     """Read the configuration."""
     reading = Reading(source.name)
     try:
-        record = as_record(source.document.value)
+        record = kinds.as_record(source.document.value)
         shown = {key: value for key, value in record.items() if not key.startswith(("_", "$"))}
         values = reading.read(Spot(), shown, _FIELDS)
         reading.refuse_unknown()
         values |= _settle_gates(values)
-    except Misfit as misfit:
+    except kinds.Misfit as misfit:
         raise reading.error(Spot(), misfit) from None
     named = values.get("agent") or ("aider" if values.keys() & _OF_AGENTS["aider"] else None)
     program, model = _OF_AGENTS.get(named or "", ("", "model"))
@@ -68,11 +55,11 @@ def load(source: Source, options: Options) -> Plan:
         plan,
         landing=replace(plan.landing, lands=values.get("lands", True)),
         repository=RepositoryWish(
-            path=resolve(source.directory, values.get("repo_root", ".")),
+            path=kinds.resolve(source.directory, values.get("repo_root", ".")),
             base=values.get("land.into"),
             keys={"path": "repo_root", "--base": "branch", "worktrees": "worktree_placement"},
         ),
-        frame_file=template and resolve(source.directory, template),
+        frame_file=template and kinds.resolve(source.directory, template),
         programs={agent: values[program]} if program in values else {},
     )
 
@@ -94,7 +81,7 @@ def _settle_gates(values: _Values) -> _Values:
     gates: list[tuple[str, float]] = list(values.get("gates", ()))
     tests, command = values.get("run_tests"), values.get("test_command")
     if tests and command is None:
-        raise Misfit("is true, but there is no test_command; say which command tests the work", "run_tests")
+        raise kinds.Misfit("is true, but there is no test_command; say which command tests the work", "run_tests")
     if command is not None and tests is not False:
         gates.append((command, 0.0))
     commands = [gate for gate, _ in gates]
@@ -118,81 +105,83 @@ def _join(commands: list[str]) -> str:
 def _as_gate(value: Any) -> tuple[str, float]:
     """A command, or an object with `cmd` and `timeout_secs`."""
     if not isinstance(value, Mapping):
-        return as_command(value), 0.0
+        return kinds.as_command(value), 0.0
     known, unknown = read_fields(value, _GATE_FIELDS)
     if unknown or "cmd" not in known:
-        raise Misfit("is an object with cmd and timeout_secs")
+        raise kinds.Misfit("is an object with cmd and timeout_secs")
     return known["cmd"], known.get("timeout_s", 0.0)
 
 
 def _as_gates(value: Any) -> list[tuple[str, float]]:
     """Gates by their names, or a list of commands."""
     if not isinstance(value, Mapping):
-        return [(command, 0.0) for command in as_commands(value)]
-    return [at(name, _as_gate, gate) for name, gate in value.items()]
+        return [(command, 0.0) for command in kinds.as_commands(value)]
+    return [kinds.at(name, _as_gate, gate) for name, gate in value.items()]
 
 
 def _as_program(value: Any) -> tuple[str, ...]:
     """A program: its name or path, perhaps with arguments."""
-    line = as_line(value)
+    line = kinds.as_line(value)
     try:
         words = (line,) if os.path.isfile(line) else tuple(shlex.split(line))
     except ValueError as error:
-        raise Misfit(f"is not a command line: {error}") from None
+        raise kinds.Misfit(f"is not a command line: {error}") from None
     if not words:
-        raise Misfit("must not be empty")
+        raise kinds.Misfit("must not be empty")
     return words
 
 
 def _as_merge_slot(value: Any) -> None:
-    if not as_flag(value):
-        raise Misfit(
+    if not kinds.as_flag(value):
+        raise kinds.Misfit(
             "false is not possible: merges at the same time would undo each other; leave it out, or set "
             "auto_merge_worktrees to false and merge by hand (sessionrun merge ID)"
         )
 
 
 def _refuse_summary(value: Any) -> None:
-    raise Misfit("leave it out: `sessionrun status`, `results` and `cost` tell what each worker did")
+    raise kinds.Misfit("leave it out: `sessionrun status`, `results` and `cost` tell what each worker did")
 
 
 _GATE_FIELDS: Final[Mapping[str, Field]] = {
-    "cmd": Field("cmd", as_command),
-    "timeout_secs": Field("timeout_s", as_duration),
+    "cmd": Field("cmd", kinds.as_command),
+    "timeout_secs": Field("timeout_s", kinds.as_duration),
 }
 
 _FIELDS: Final[Mapping[str, Field]] = {
-    "num_workers": Field("workers", as_whole(1)),
-    "worktree_placement": Field("worktrees.stay", as_choice(PLACEMENTS)),
-    "worktree_prefix": Field("worktrees.prefix", as_id),
-    "branch": Field("land.into", as_line.then(lambda name: name.removeprefix("refs/heads/"))),
-    "repo_root": Field("repo_root", as_line),
-    "auto_merge_worktrees": Field("lands", as_flag),
-    "create_bead_on_merge_conflict": Field("land.mends", as_flag.then(lambda wanted: MENDS if wanted else 0)),
-    "auto_retry_merge_on_conflict_close": Field("feed.lands_again", as_flag),
+    "num_workers": Field("workers", kinds.as_whole(1)),
+    "worktree_placement": Field("worktrees.stay", kinds.as_choice(PLACEMENTS)),
+    "worktree_prefix": Field("worktrees.prefix", kinds.as_id),
+    "branch": Field("land.into", kinds.as_line.then(lambda name: name.removeprefix("refs/heads/"))),
+    "repo_root": Field("repo_root", kinds.as_line),
+    "auto_merge_worktrees": Field("lands", kinds.as_flag),
+    "create_bead_on_merge_conflict": Field(
+        "land.mends", kinds.as_flag.then(lambda wanted: MENDS if wanted else 0)
+    ),
+    "auto_retry_merge_on_conflict_close": Field("feed.lands_again", kinds.as_flag),
     "merge_slot": Field("merge_slot", _as_merge_slot),
-    "worker_backend": Field("agent", as_line),
-    "agent": Field("agent", as_line),
-    "model": Field("model", as_line),
+    "worker_backend": Field("agent", kinds.as_line),
+    "agent": Field("agent", kinds.as_line),
+    "model": Field("model", kinds.as_line),
     "aider_cmd": Field("aider_cmd", _as_program),
     "claude_cmd": Field("claude_cmd", _as_program),
-    "claude_model": Field("claude_model", as_line),
-    "worker_timeout_secs": Field("defaults.timeout_s", as_duration),
-    "max_worker_retries": Field("defaults.retries", as_whole(0)),
+    "claude_model": Field("claude_model", kinds.as_line),
+    "worker_timeout_secs": Field("defaults.timeout_s", kinds.as_duration),
+    "max_worker_retries": Field("defaults.retries", kinds.as_whole(0)),
     "poll_interval_secs": Field("feed.poll_s", as_interval),
     "bd_sync_interval_secs": Field("feed.sync_s", as_interval),
-    "auto_unblock_in_progress": Field("feed.takes_back", as_flag),
+    "auto_unblock_in_progress": Field("feed.takes_back", kinds.as_flag),
     "auto_unblock_interval_secs": Field("feed.take_back_s", as_interval),
-    "auto_unblock_max_items": Field("feed.take_back_most", as_whole(1)),
+    "auto_unblock_max_items": Field("feed.take_back_most", kinds.as_whole(1)),
     "gates": Field("gates", _as_gates),
-    "gates_parallel": Field("gates_parallel", as_flag),
-    "run_tests": Field("run_tests", as_flag),
-    "test_command": Field("test_command", as_command),
-    "check": Field("defaults.check", as_commands),
-    "expect_change": Field("defaults.expect_change", as_flag),
-    "ingest": Field("feed.ingest", as_whole(0)),
-    "group": Field("feed.group", as_line),
-    "prompt_template": Field("prompt_template", as_line),
+    "gates_parallel": Field("gates_parallel", kinds.as_flag),
+    "run_tests": Field("run_tests", kinds.as_flag),
+    "test_command": Field("test_command", kinds.as_command),
+    "check": Field("defaults.check", kinds.as_commands),
+    "expect_change": Field("defaults.expect_change", kinds.as_flag),
+    "ingest": Field("feed.ingest", kinds.as_whole(0)),
+    "group": Field("feed.group", kinds.as_line),
+    "prompt_template": Field("prompt_template", kinds.as_line),
     "worker_summary": Field("worker_summary", _refuse_summary),
     "worker_summary_log": Field("worker_summary_log", _refuse_summary),
 }

@@ -100,10 +100,8 @@ class Notifying:
                 error = (
                     _post(receiver, message) if is_address else _run(receiver, message, self._session, self._cwd)
                 )
-            except OSError as fault:
-                error = str(fault.strerror or fault)
-            except ValueError as fault:  # an address that is none
-                error = str(fault)
+            except (OSError, ValueError) as fault:  # the second: an address that is none
+                error = str(getattr(fault, "strerror", None) or fault)
             except Exception as fault:  # the session has to end all the same
                 error = repr(fault)
             if error is None or number == TRIES:

@@ -46,20 +46,23 @@ def create_session(session: SessionDir, spec: SessionSpec) -> int:
         content = orjson.dumps(spec)
     except orjson.JSONEncodeError:
         raise InputError("an option, a variable or the path of a program is not UTF-8") from None
-    made: list[Path] = []
     try:
-        _make_results_dir(session.path.parent, made)
+        _make_results_dir(session.path.parent, session.made)
         lock_fd = _take_directory(session)
     except (OSError, InputError, StoreError) as error:
-        _remove_made(made)
+        _remove_made(session.made)
         if not isinstance(error, OSError):
             raise
         raise StoreError(
             f"cannot create {session.path}: {error.strerror}; --results-dir names another directory"
         ) from error
-    session.made = made
     try:
-        _fill(session, content)
+        for name in ("prompts", "requests"):
+            make_directory(session.path / name, 0o700)
+        with no_umask():
+            os.mkfifo(session.wake_path, 0o600)
+        replace_file(session.spec_path, content, durable=True)
+        sync_directory(session.path.parent)
     except OSError as error:
         discard_session(session)
         os.close(lock_fd)
@@ -75,15 +78,6 @@ def _take_directory(session: SessionDir) -> int:
     except (OSError, StoreError):
         discard_session(session)
         raise
-
-
-def _fill(session: SessionDir, spec: bytes) -> None:
-    for name in ("prompts", "requests"):
-        make_directory(session.path / name, 0o700)
-    with no_umask():
-        os.mkfifo(session.wake_path, 0o600)
-    replace_file(session.spec_path, spec, durable=True)
-    sync_directory(session.path.parent)
 
 
 def discard_session(session: SessionDir) -> None:

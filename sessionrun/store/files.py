@@ -24,6 +24,7 @@ from typing import Final
 
 _FLAGS: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _UMASK: Final = allocate_lock()
+_NOT_REGULAR: Final = "not a regular file"
 _SAYS_OTHER: Final = (errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.EISDIR)
 """What open(2) itself refuses with: a link (as FreeBSD says it, too), a FIFO or socket, a directory."""
 
@@ -46,7 +47,7 @@ def open_regular(
         fd = os.open(path, flags | _FLAGS, mode, dir_fd=dir_fd)
     except OSError as error:
         if error.errno in _SAYS_OTHER:
-            raise _refuse(path) from error
+            raise NotRegular(errno.EINVAL, _NOT_REGULAR, os.fspath(path)) from error
         raise
     inode = os.fstat(fd)
     if stat.S_ISREG(inode.st_mode):
@@ -54,7 +55,7 @@ def open_regular(
             os.fchmod(fd, stat.S_IMODE(inode.st_mode) | mode & 0o600)  # the umask took what is the owner's
         return fd
     os.close(fd)
-    raise _refuse(path)
+    raise NotRegular(errno.EINVAL, _NOT_REGULAR, os.fspath(path))
 
 
 def read_regular(path: Path | str, limit: int | None = None, *, dir_fd: int | None = None) -> bytes:
@@ -128,10 +129,6 @@ def make_directories(path: Path | str, mode: int = 0o777) -> None:
 def usual_mode(mode: int, umask: int) -> int:
     """What a umask leaves of a mode: the owner keeps all, and others can never write."""
     return mode & ~(umask & 0o077) & ~0o002
-
-
-def _refuse(path: Path | str) -> NotRegular:
-    return NotRegular(errno.EINVAL, "not a regular file", os.fspath(path))
 
 
 def replace_file(

@@ -111,12 +111,6 @@ def load_answer(folder: Path, cls: type[_Record]) -> _Record | None:
     return load_record_if_any(folder / ANSWER, cls)
 
 
-def list_outputs(folder: Path, *, whole: bool = False) -> list[Path]:
-    """The files with what a job printed; with `whole` also those of the checks that a proof did, in full."""
-    checks = sorted(folder.glob("*.txt")) if whole else []
-    return [*checks, folder / "stdout", folder / "stderr"]
-
-
 @frozen
 class _Claim:
     worktree: PathText

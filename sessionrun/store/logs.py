@@ -230,7 +230,7 @@ class AppendLog:
                 break
             except OSError as error:
                 if error.errno not in FULL or not give_up_reserve(self.path.parent):  # there is one at most
-                    raise self._refused("write", error) from error
+                    raise StoreError(f"cannot write {self.path}: {error.strerror}") from error
         self.end += len(chunk)
         self._dirty = True
         return self.end
@@ -256,7 +256,7 @@ class AppendLog:
                 _fdatasync(self._fd)
         except OSError as error:
             self._broken = True
-            raise self._refused("sync", error) from error
+            raise StoreError(f"cannot sync {self.path}: {error.strerror}") from error
         self._broken = self._dirty = False
 
     def _renew(self) -> None:
@@ -281,9 +281,6 @@ class AppendLog:
     def close(self) -> None:
         """Give up the descriptor."""
         os.close(self._fd)
-
-    def _refused(self, what: str, error: OSError) -> StoreError:
-        return StoreError(f"cannot {what} {self.path}: {error.strerror}")
 
 
 _fdatasync = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync

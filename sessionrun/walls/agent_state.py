@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -22,12 +21,11 @@ import orjson
 
 from sessionrun.agents.programs import Program, find_seed, find_state_folder
 from sessionrun.keeper.wire import say
-from sessionrun.model.errors import SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.kinds import PathText
+from sessionrun.store import locks
 from sessionrun.store.files import make_directories, read_regular, replace_file
 from sessionrun.store.jobfiles import load_usable
-from sessionrun.store.locks import hold_lock
 from sessionrun.walls.argv import Walls
 from sessionrun.walls.programs import find_state_folders, list_settings
 
@@ -84,13 +82,22 @@ def _take_one(entry: Copied) -> bool:
     if _digest(old) != entry.digest or not before.keys() & after.keys():
         return True
     try:
-        # codex holds the same lock while it renews: then the user's file stays, as on a disk without locks
-        with suppress(SessionrunError, NotImplementedError), hold_lock(Path(f"{entry.users}.lock"), 0o600, 2.0):
-            if _digest(read_regular(entry.users, MAX_LOGIN)) == entry.digest:
-                replace_file(Path(entry.users), new, durable=True)
+        return _replace(entry, new)
     except OSError as error:
         say(f"{entry.users} cannot be replaced: {error.strerror}; what an agent renewed is {entry.copy}")
         return False
+
+
+def _replace(entry: Copied, new: bytes) -> bool:
+    """Replace the user's file, unless another program is about to."""
+    fd = locks.hold(Path(f"{entry.users}.lock"))  # codex holds the same while it renews
+    if fd is None:
+        return True
+    try:
+        if _digest(read_regular(entry.users, MAX_LOGIN)) == entry.digest:
+            replace_file(Path(entry.users), new, durable=True)
+    finally:
+        os.close(fd)
     return True
 
 

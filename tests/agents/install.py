@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+NODE: Final = "22.23.3"
 NODE_AT_LEAST: Final = (22, 0)
 """With an older Node npm takes older versions of some of them, and says nothing."""
 
@@ -42,9 +43,9 @@ _CACHES: Final = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cach
 FOLDER: Final = Path(os.environ.get("AGENTS_CACHE") or Path(_CACHES, "sessionrun-agents")).absolute()
 """Chosen at import: the tests have a home of their own."""
 
-_PLACES: Final = ("npm/node_modules/.bin", "bin")
+_PLACES: Final = ("node/node_modules/.bin", "npm/node_modules/.bin", "bin")
 PATH: Final = os.pathsep.join(str(FOLDER / place) for place in _PLACES)
-"""What comes in front of the user's to find the agents."""
+"""What comes in front of the user's to find the agents, each with the Node that it needs."""
 
 AGENTS: Final = (*NPM_VERSIONS, "aider")
 
@@ -57,18 +58,17 @@ def make_environ() -> dict[str, str]:
 def find_version(agent: str) -> str | None:
     """The version of an agent in the folder, as it says itself; None when it does not run."""
     program = shutil.which(agent, path=PATH)
-    found = re.search(rb"\d+\.\d+\.\d+\S*", _ask(program, "--version") if program else b"")
-    return found.group().decode() if found else None
-
-
-def _ask(*argv: str) -> bytes:
-    """What a program prints; nothing where it fails."""
-    env = make_environ()
+    if program is None:
+        return None
+    argv = [program, "--version"]
     try:
-        done = subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=ASK_S)
+        done = subprocess.run(
+            argv, env=make_environ(), stdin=subprocess.DEVNULL, capture_output=True, timeout=ASK_S
+        )
     except (OSError, subprocess.TimeoutExpired):
-        return b""
-    return done.stdout if done.returncode == 0 else b""
+        return None
+    found = re.search(rb"\d+\.\d+\.\d+\S*", done.stdout)
+    return found.group().decode() if found and done.returncode == 0 else None
 
 
 def install(agent: str) -> str:
@@ -88,14 +88,31 @@ def install(agent: str) -> str:
 
 
 def _install_npm(package: str, version: str) -> None:
+    if _node_version(make_environ()) < NODE_AT_LEAST:
+        _install_node()
+    _npm("npm", f"{package}@{version}")
+
+
+def _install_node() -> None:
+    """A Node that is new enough, from npm: the user's is too old for the agents, not for npm."""
+    system = "darwin" if sys.platform == "darwin" else "linux"
+    machine = "arm64" if os.uname().machine in ("arm64", "aarch64") else "x64"
+    package = f"node-{system}-{machine}"
+    _npm("node", f"{package}@{NODE}")
+    program = FOLDER / "node/node_modules/.bin/node"
+    program.parent.mkdir(exist_ok=True)
+    if not program.exists():  # the package names no program of its own
+        program.symlink_to(f"../{package}/bin/node")
+
+
+def _npm(place: str, package: str) -> None:
     npm = shutil.which("npm")
-    node = tuple(map(int, re.findall(rb"\d+", _ask("node", "--version"))))
-    if npm is None or node < NODE_AT_LEAST:
-        raise CannotInstall("it needs npm and Node 22 or newer on PATH")
-    folder = FOLDER / "npm"
+    if npm is None:
+        raise CannotInstall("npm is not on PATH")
+    folder = FOLDER / place
     folder.mkdir(parents=True, exist_ok=True)
     options = ("--no-audit", "--no-fund", "--save-exact", "--prefix", str(folder))
-    _run([npm, "install", *options, f"{package}@{version}"], make_environ())
+    _run([npm, "install", *options, package], make_environ())
 
 
 def _install_aider() -> None:
@@ -109,12 +126,24 @@ def _install_aider() -> None:
     link.symlink_to("../aider/bin/aider")
 
 
+def _node_version(env: dict[str, str]) -> tuple[int, ...]:
+    try:
+        said = subprocess.run(["node", "--version"], env=env, capture_output=True, timeout=ASK_S).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return tuple(int(number) for number in re.findall(rb"\d+", said))
+
+
 def _find_python() -> str:
     """A Python that aider's packages have wheels for."""
     names = [sys.executable, *(f"python{major}.{minor}" for major, minor in AIDER_PYTHONS), "python3"]
     code = "import sys, venv; print(sys.version_info[0], sys.version_info[1])"
     for name in names:
-        if tuple(map(int, _ask(name, "-c", code).split())) in AIDER_PYTHONS:
+        try:
+            said = subprocess.run([name, "-c", code], capture_output=True, timeout=ASK_S).stdout.split()
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if tuple(map(int, said)) in AIDER_PYTHONS:
             return name
     raise CannotInstall("it needs Python 3.10 to 3.12, and none is on PATH")
 

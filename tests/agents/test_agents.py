@@ -131,10 +131,6 @@ def test_which_agents_may_be_root(
 OWN = '[agents.{}]\nargv = ["/bin/sh", "{{prompt_file}}"]\nstdin = "none"\nprompt_kind = "script"\nready = {}\n'
 
 
-def agent(name: str, script: str) -> AgentSpec:
-    return AgentSpec(name, ("sh",), ready=("/bin/sh", "-c", script), env={"WORD": "own"})
-
-
 def configure(sessionrun: Command, **ready: str) -> None:
     """Agents of these names with these scripts as their ready commands."""
     words = {name: f'["/bin/sh", "-c", {script!r}]' for name, script in ready.items()}
@@ -176,7 +172,8 @@ def test_several_are_asked_at_once_and_nobody_is_waited_for_longer_than_allowed(
     }
     begun = time.monotonic()
     not_there = AgentSpec("mine", ("sh",), ready=("no such program", "--check"))
-    asked = [agent(name, script) for name, script in slow.items()]
+    ready = {name: ("/bin/sh", "-c", script) for name, script in slow.items()}
+    asked = [AgentSpec(name, ("sh",), ready=words, env={"WORD": "own"}) for name, words in ready.items()]
     unready = find_unready([*asked, not_there, AgentSpec("other", ("sh",))], timeout_s=2.0)
     assert time.monotonic() - begun < 300, "the one that hangs was waited for"
     assert unready.pop("mine") == "'no such program' --check: cannot be started: No such file or directory"

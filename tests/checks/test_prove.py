@@ -220,6 +220,17 @@ def test_parts_of_files_that_are_tests_or_test_set_up(name: str, work: str, base
     assert exchange(name, work, work) == work
 
 
+def test_examples_are_tests_if_doctest_is_used() -> None:
+    text = 'def f():\n    """The sum.\n\n    >>> f()\n    %d\n    """\n    return %d\n'
+    exchange = find_parts("shop/a.py", doctests=True)
+    assert exchange is not None and find_parts("shop/a.py") is None
+    assert exchange(text % (30, 30), text % (27, 30)) == text % (27, 30)
+    read = {"pytest.ini": "addopts = --doctest-modules"}
+    assert testing.runs_doctests((), read, read.__getitem__)
+    assert testing.runs_doctests(("python -m doctest a.py",), (), str)
+    assert not testing.runs_doctests(("pytest",), {"Makefile": ""}, str)
+
+
 def test_keys_of_a_package() -> None:
     mixed = exchange("a/package.json", NODE % ("2", "true"), NODE % ("1", "vitest"))
     assert json.loads(mixed) == json.loads(NODE % ("2", "vitest"))

@@ -117,13 +117,6 @@ End: TypeAlias = tuple[Outcome | None, str | None]
 # --- how a task stands ---
 
 
-def make_state(landing: LandEntry | None, end: End, place: Workplace | None = None) -> Standing | None:
-    state = begin(make_session([TaskSpec("t", ("x",), labels={QUEUE_LABEL: "q"})]))
-    task = state.tasks["t"]
-    (task.outcome, task.reason), task.landing, task.place = end, landing, place
-    return find_standing(state, task)
-
-
 AT = Workplace("main-task-t", None, "c0", "c1")
 OPEN: End = (None, None)
 GOOD: End = ("succeeded", None)
@@ -153,9 +146,11 @@ GOOD: End = ("succeeded", None)
 def test_how_a_task_stands(
     landing: LandEntry | None, end: End, place: Workplace | None, kind: str, words: str
 ) -> None:
-    one = make_state(landing, end, place)
-    assert one is not None
-    assert one.kind == kind
+    state = begin(make_session([TaskSpec("t", ("x",), labels={QUEUE_LABEL: "q"})]))
+    task = state.tasks["t"]
+    (task.outcome, task.reason), task.landing, task.place = end, landing, place
+    one = find_standing(state, task)
+    assert one is not None and one.kind == kind
     assert words in one.reason
     assert (one.branch is not None) == (landing is not None and landing.status == "bounced")
 

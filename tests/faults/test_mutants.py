@@ -43,11 +43,11 @@ def run_tests(code: Path, *names: str) -> list[str]:
 
 CHILDREN: Final = "keeper/children.py"
 CLAIM: Final = """\
-            self._ledger.append([make_record(CLAIMED, order.key) for order in orders])
+            self._ledger.append([logs.make_record(logs.CLAIMED, order.key) for order in orders])
             self._ledger.sync()
 """
-TRY: Final = "            self._ledger.append([make_record(TRIED, order.key, order.grace_s)])\n"
-S_NOTE: Final = "        self.note(make_record(SPAWNED, order.key, pid, started))\n"
+TRY: Final = "            self._ledger.append([logs.make_record(logs.TRIED, order.key, order.grace_s)])\n"
+S_NOTE: Final = "        self.note(logs.make_record(logs.SPAWNED, order.key, pid, started))\n"
 REAP: Final = """\
             if child is not None and status is not None and not self._record_exit(child, status):
                 # the disk is full: it stays unreaped, and known to the kernel, until there is room
@@ -65,8 +65,9 @@ MUTANTS: Final = (
             (TRY, "            pass\n"),
             (
                 S_NOTE,
-                "        self._ledger.append(\n            [make_record(CLAIMED, order.key), "
-                "make_record(TRIED, order.key, 3.0), make_record(SPAWNED, order.key, pid, started)]\n        )\n",
+                "        self._ledger.append(\n            [logs.make_record(logs.CLAIMED, order.key), "
+                "logs.make_record(logs.TRIED, order.key, 3.0), "
+                "logs.make_record(logs.SPAWNED, order.key, pid, started)]\n        )\n",
             ),
             (
                 "        try:\n        except StoreError as error:\n            self._refuse(orders, str(error))\n"
@@ -79,7 +80,7 @@ MUTANTS: Final = (
     Mutant(
         "reap before record",
         CHILDREN,
-        ((REAP, ""), (STATUS, STATUS + "            self.note(make_record(EXITED, child.key, raw))\n")),
+        ((REAP, ""), (STATUS, STATUS + "            self.note(logs.make_record(logs.EXITED, child.key, raw))\n")),
         KEEPER_DIES,
     ),
     Mutant("S not written", CHILDREN, ((S_NOTE, ""),), KEEPER_DIES),

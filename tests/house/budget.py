@@ -30,28 +30,28 @@ class Size(NamedTuple):
 
 ROOMS: Final[Mapping[str, Size]] = {
     "sessionrun": Size(4, 477, 266),
-    "agents": Size(15, 2836, 1737),
-    "checks": Size(15, 3574, 2295),
-    "cli": Size(31, 5818, 3513),
-    "client": Size(28, 5991, 3683),
-    "cluster": Size(23, 5181, 3102),
-    "doors": Size(10, 2496, 1657),
-    "engine": Size(12, 3284, 1948),
-    "git": Size(8, 1742, 1009),
-    "input": Size(17, 4093, 2521),
-    "keeper": Size(9, 1597, 989),
-    "landing": Size(17, 3411, 2067),
-    "model": Size(19, 3561, 1784),
-    "queue": Size(15, 3193, 1911),
-    "session": Size(15, 3682, 2192),
-    "store": Size(17, 3074, 1689),
-    "walls": Size(20, 3282, 1971),
-    "worktrees": Size(24, 5879, 3516),
+    "agents": Size(13, 2769, 1708),
+    "checks": Size(15, 3509, 2267),
+    "cli": Size(30, 5791, 3495),
+    "client": Size(28, 5985, 3686),
+    "cluster": Size(23, 5125, 3086),
+    "doors": Size(9, 2472, 1650),
+    "engine": Size(11, 3185, 1944),
+    "git": Size(8, 1729, 1005),
+    "input": Size(17, 3987, 2522),
+    "keeper": Size(9, 1572, 978),
+    "landing": Size(17, 3365, 2066),
+    "model": Size(18, 3564, 1782),
+    "queue": Size(14, 3165, 1912),
+    "session": Size(15, 3652, 2171),
+    "store": Size(17, 2985, 1623),
+    "walls": Size(20, 3259, 1950),
+    "worktrees": Size(21, 5825, 3498),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(299, 63171, 37850)
-TESTS_LINES: Final = 52_430
+PACKAGE_BUDGET: Final = Size(289, 62416, 37609)
+TESTS_LINES: Final = 50_408
 PAGES_LINES: Final = 9428
 
 

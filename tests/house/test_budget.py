@@ -88,7 +88,7 @@ def test_what_counts_as_code(tmp_path: Path) -> None:
     ("way", "most"),
     [
         ("client/planning/plan.py:plan client/planning/plan.py:plan", 19),  # an input file becomes a spec
-        ("session/supervisor.py:_judge session/supervisor.py:_show", 25),  # an end of a job becomes a status
+        ("session/supervisor.py:_judge session/supervisor.py:_show", 26),  # an end of a job becomes a status
         ("client/ask.py:cancel store/requests.py:send_request", 13),  # a request is written; 10 at best
         ("session/supervisor.py:_take session/supervisor.py:_carry_out", 14),  # and has its effect
         ("worktrees/worktree.py:prepare worktrees/worktree.py:prepare", 16),  # a worktree is made

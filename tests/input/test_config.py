@@ -246,7 +246,7 @@ def test_where_each_setting_is_written(
     mine = '[agents.mine]\nargv = ["my", "{prompt_file}"]\nstdin = "none"\n'
     user.write_text(f'agent = "claude"\nmodel = "opus"\nmax_parallel = 7\n{mine}')
     project = sessionrun.cwd / "sessionrun.toml"
-    more = 'halt = "now"\nmin_free_memory = "4G"\ntimeout = "15m"\n'
+    more = 'halt = "now"\nmin_free_memory = "4G"\ntimeout = "15m"\n[sandbox]\npolicy = "project"\nread = ["/x"]\n'
     project.write_text(f'agent = "shell"\nnotify = "true"\nresults_dir = "out"\n{more}')
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("SESSIONRUN_MAX_PARALLEL", "3")
@@ -259,6 +259,7 @@ def test_where_each_setting_is_written(
     assert told["results_dir"]["value"] == str(sessionrun.cwd / "out") and told["notify"]["value"] == ["true"]
     kinds = {name: told[name]["value"] for name in ("halt", "min_free_memory", "timeout_s")}
     assert kinds == {"halt": "now", "min_free_memory": 4 << 30, "timeout_s": 900.0}
+    assert told["sandbox"]["value"] == {"policy": "project", "network": "allow", "read": ["/x"]}
     assert told["agents.mine"]["origin"] == str(user) and told["budget_usd"]["origin"] == "default"
     table = sessionrun("config", "--origin").stdout.splitlines()
     assert re.fullmatch(

@@ -427,18 +427,12 @@ LEFT: dict[str, tuple[str, list[tuple[str, str]]]] = {
 }
 
 
-def find_processes() -> list[int]:
-    """Those that carry the marker of the job `a`."""
-    seen = scan()
-    return [pid for marker, pids in seen.marked.items() if marker.startswith(f"{SESSION}/a/") for pid in pids]
-
-
 @pytest.mark.parametrize("name", [*list(LEFT)[:-1], *slow("what ignores TERM")])
 def test_what_a_job_leaves_behind_is_recorded(bench: Bench, name: str) -> None:
     script, left = LEFT[name]
     ended = bench.run(script)
     assert [(one.command, one.how) for one in ended.left] == left
-    assert not find_processes(), "all of it is gone"
+    assert not any(marker.startswith(f"{SESSION}/a/") for marker in scan().marked), "all of it is gone"
     job = fold_ledger(read_log(bench.place / "ledger").payloads).jobs[ended.key.text()]
     assert name_left(job.left) == ended.left, "the next supervisor reads it there"
 

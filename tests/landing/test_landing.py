@@ -228,13 +228,22 @@ def test_a_gate_has_a_limit_of_time_and_leaves_no_process(yard: Yard) -> None:
     eventually(lambda: not any(psutil.pid_exists(pid) for pid in left))
 
 
-def test_walls_around_gates_name_places_of_this_machine_though_tasks_run_on_nodes(yard: Yard) -> None:
-    session = SessionDir(yard.top.parent / "session-s")
+def test_walls_around_gates_name_places_of_this_machine_though_tasks_run_on_nodes(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a verdict holds for the same walls alone."""
+    session, request = SessionDir(yard.top.parent / "session-s"), yard.request()
     (session.path / "jobs").mkdir(parents=True)
-    spec = replace(make_session([]), repository=yard.request().repository, cluster=Cluster("tls://h:1"))
-    gates, key = Gates(("true",)), JobKey("one", 1, 1, "land", 1)
-    walls = enclose_gates(Site(session, lambda: spec), gates, MAIN, Sandbox("project"), key).walls
-    assert walls is not None and Path(walls.cache).is_absolute()
+    spec = replace(make_session([]), repository=request.repository, cluster=Cluster("tls://h:1"))
+    site, key = Site(session, lambda: spec), JobKey("one", 1, 1, "land", 1)
+    monkeypatch.setattr(gates, "raise_if_any", lambda wish: None)
+    digests = set()
+    for sandbox in (None, Sandbox("project"), Sandbox("strict")):
+        enclosed = enclose_gates(site, Gates(("true",)), MAIN, sandbox, key)
+        assert sandbox is None or (enclosed.walls is not None and Path(enclosed.walls.cache).is_absolute())
+        with open_fence(request.repository) as fence:
+            digests.add(gates.open_gates(fence, replace(request, gates=enclosed), MAIN).digest)
+    assert len(digests) == 3
 
 
 def test_a_gate_dies_with_the_landing(yard: Yard) -> None:
@@ -287,6 +296,13 @@ def test_a_need_that_is_not_wanted_now_is_waited_for(yard: Yard) -> None:
     assert yard.statuses(yard.land()) == {"user": "waiting"}
     yard.git("update-ref", "refs/heads/main", need.tip)
     assert yard.statuses(yard.land()) == {"user": "landed"}, "whatever way it came there"
+
+
+def test_a_need_is_tried_before_its_task_wherever_it_stands_in_the_queue(yard: Yard) -> None:
+    yard.add("user", {"user.txt": "u"}, needs=("need",))
+    yard.add("need", {"need.txt": "BAD"})
+    yard.add("other", {"other.txt": "o"})
+    assert yard.statuses(yard.land(CHECK)) == {"user": "waiting", "need": "bounced", "other": "landed"}
 
 
 def test_what_is_there_by_content_has_landed(yard: Yard) -> None:

@@ -82,10 +82,6 @@ class Quota:
         """The quota is used up until then."""
         (self.folder / "until").write_text(str(until))
 
-    def set_at_next_run(self, seconds: int) -> None:
-        """The next run finds the quota used up, for so long from then on."""
-        (self.folder / "span").write_text(str(seconds))
-
     def start(self, tasks: list[dict[str, Any]], *words: str) -> str:
         """A session of these tasks."""
         done = self.sessionrun("-q", "--agent", "limited", *words, stdin=json.dumps({"prompts": tasks}))
@@ -128,7 +124,7 @@ def test_tasks_wait_for_the_reset_and_lose_no_retry(quota: Quota) -> None:
         and ": 1 of 5 ended: 1 succeeded, 3 held, 1 waiting\n    held until " in waited.stdout
     )
     assert quota.sessionrun("wait", session, "s").returncode == 0
-    quota.set_at_next_run(2)
+    (quota.folder / "span").write_text("2")  # the next run finds the quota used up, for so long from then on
     assert quota.sessionrun("release", session).returncode == 0
     view = quota.sessionrun.wait(session)
     assert [(task["outcome"], task["attempt"]) for task in view["tasks"]] == [("succeeded", 1)] * 5

@@ -361,11 +361,6 @@ exec sleep 600
 """
 
 
-def cut(said: bytes) -> bytes:
-    """The stream without the end of its last event."""
-    return said[: said.rstrip().rindex(b"}")]
-
-
 @pytest.mark.parametrize(
     ("output", "lives"),
     [("claude", False), ("claude", True), pytest.param("codex", False, marks=pytest.mark.slow)],
@@ -431,7 +426,9 @@ def test_what_is_judged(own_place: Path, output: str, lost: JobLost, case: str, 
     session, spec = make_session(own_place, TaskSpec("a", ("x",)))
     spec = replace(spec, agents={"shell": AgentSpec("shell", ("x",), output=output)})  # type: ignore[arg-type]
     sample = SAMPLES[output].with_name("api_error.raw") if case == "api_error" else SAMPLES[output]
-    said = cut(sample.read_bytes()) if case == "cut" else sample.read_bytes()
+    said = sample.read_bytes()
+    if case == "cut":  # without the end of its last event
+        said = said[: said.rstrip().rindex(b"}")]
     if case != "gone":
         session.raw_path("a").write_bytes(said)
     judged = JobMaker(session, lambda: spec).judge_unseen(TaskState(spec.tasks[0], 1), lost)

@@ -463,9 +463,6 @@ def test_a_damaged_claim_keeps_the_worktree_of_its_task_alone(sessionrun: Comman
 
 # --- whatever lies among a session's requests, it goes on, ends, and answers the truth ---
 
-COUNT = 10
-"""Requests of one session, in the fast tier."""
-
 
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.randoms(use_true_random=False))
@@ -474,7 +471,7 @@ def test_what_is_taken_can_be_folded_again_and_the_session_ends(random: Random) 
     spec = simulation.make_session(tasks, resources={"slot": 2})
     hostile = Hostile(random, [task.id for task in tasks], sorted(AGENTS))
     planned: list[Planned] = [(40.0, RequestReceived("last", "cancel", now=True))]
-    for _ in range(COUNT):
+    for _ in range(10):
         record = hostile.make()
         try:
             request = parse_request(orjson.loads(hostile.spoil(record)), str(record["request_id"]))

@@ -105,10 +105,6 @@ def test_a_daemon_of_a_script_ends_with_the_script(
 # --- programs of ours that are broken off ---
 
 
-class BrokenOff(Exception):
-    """What the caller raises."""
-
-
 @pytest.mark.parametrize("in_git", [True, False], ids=["git", "a program"])
 def test_what_is_broken_off_leaves_the_children_of_its_caller(tmp_path: Path, in_git: bool) -> None:
     """Those from before, and those that another thread begins meanwhile.
@@ -133,10 +129,10 @@ def test_what_is_broken_off_leaves_the_children_of_its_caller(tmp_path: Path, in
         other.start()
         other.join()
         begun.append(psutil.Process(int(eventually(lambda: place.exists() and place.read_text()))))
-        raise BrokenOff
+        raise KeyboardInterrupt
 
     try:
-        with pytest.raises(BrokenOff):
+        with pytest.raises(KeyboardInterrupt):
             run_abreast([work, break_off], 2)
         assert len(failed) == 1
         eventually(lambda: is_gone(begun[0]))

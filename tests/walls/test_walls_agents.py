@@ -289,6 +289,19 @@ def test_a_log_in_that_is_being_renewed_is_left_alone(login: tuple[Path, Path, P
     assert users.read_bytes() == OLD
 
 
+def test_the_file_of_an_agents_own_lock_stays_as_it_is(login: tuple[Path, Path, Path]) -> None:
+    """One that waits for the lock has opened this file: it would hold nothing if another one took its place."""
+    users, copy, record = login
+    lock = Path(f"{users}.lock")
+    lock.write_text("of codex")
+    lock.chmod(0o644)
+    before = lock.stat().st_ino
+    copy.write_bytes(NEW)
+    take_back(record)
+    assert users.read_bytes() == NEW
+    assert (lock.stat().st_ino, lock.read_text(), lock.stat().st_mode & 0o777) == (before, "of codex", 0o644)
+
+
 WRONG_TYPES: Final = b'[{"users": 1, "copy": 2, "digest": 3}]'
 
 

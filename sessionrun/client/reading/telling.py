@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from sessionrun.model.landings import LANDING_FOLDER
 from sessionrun.model.wording import SAID, Group, Task, cut_bytes, group_tasks, measure_lines, needs_look
 from sessionrun.model.words import BAD
-from sessionrun.store.jobfiles import ANSWER, list_outputs, load_usable, load_worktree, read_tail
+from sessionrun.store.jobfiles import ANSWER, load_usable, load_worktree, read_tail
 from sessionrun.store.session import SessionDir
 
 STEPS: Final[Mapping[str, str]] = {"setup": "setup", "check": "check", "proof": "prove"}
@@ -113,7 +113,7 @@ def list_step(
 ) -> list[Path]:
     """The files with what a step printed: in the newest attempt, and in the newest round unless one is given.
 
-    `whole`: see `jobfiles.list_outputs`.
+    With `whole` also those of the checks that a proof did, in full.
     """
     if step == "work":
         return [session.path / task["stderr"]]
@@ -122,7 +122,9 @@ def list_step(
         # by its names below the session's directory, which may have been moved since
         return [session.path / LANDING_FOLDER / output.parent.name / output.name] if output.name else []
     folder = next(session.find_jobs(task["id"], task["attempt"], STEPS[step], round_number), None)
-    return [] if folder is None else list_outputs(folder, whole=whole)
+    if folder is None:
+        return []
+    return [*(sorted(folder.glob("*.txt")) if whole else ()), folder / "stdout", folder / "stderr"]
 
 
 def choose_lines(text: str, worktree: str | None = None) -> list[str]:

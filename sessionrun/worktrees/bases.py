@@ -317,6 +317,8 @@ def bring_home(request: WorkspaceRequest, place: Place, folder: Path) -> Place:
         return place
     common_dir, limit_s = request.repository.common_dir, request.git_limit_s
     try:
+        if not os.path.isdir(home):
+            raise SessionrunError(f"{home} is gone")
         with (
             open_room(Path(common_dir), "", folder, limit_s=limit_s) as mirror,
             open_room(Path(home), str(mirror.git.directory), folder, limit_s=limit_s) as room,

@@ -30,8 +30,9 @@ from sessionrun.git.rooms import (
 )
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.landings import MendBase
-from sessionrun.model.places import KeepPolicy, Place, Repository, Seats
+from sessionrun.model.places import KeepPolicy, Place, Repository, Seats, Upstream
 from sessionrun.store.space import measure
+from sessionrun.worktrees.bases import bring_home
 from sessionrun.worktrees.clean import Claimed
 from sessionrun.worktrees.release import end_setup, release
 from sessionrun.worktrees.request import WorkspaceRequest, find_environment, load_claim
@@ -233,6 +234,14 @@ def test_a_release_without_a_worktree_leaves_the_rounds_of_earlier_attempts(proj
     request = WorkspaceRequest(project.repository(), "s1", "t", "do it")
     assert release(request, project.folder()) == Place()
     assert project.run("for-each-ref", "--format=%(refname)", "refs/sessionrun") == ref
+
+
+def test_a_local_repository_that_is_gone_at_the_end_loses_no_work(project: Project) -> None:
+    place, _ = project.cycle(lambda path: (path / "new").touch())
+    request, _ = project.prepare("u")
+    home = str(project.root / "gone")
+    told = bring_home(replace(request, upstream=Upstream("r", home=home)), place, project.root)
+    assert told == replace(place, remark=f"its branch is only in {project.top}/.git: {home} is gone")
 
 
 def test_a_change_in_the_second_of_the_checkout_is_found(project: Project) -> None:

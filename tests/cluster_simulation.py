@@ -515,7 +515,8 @@ class SimulatedSession:
         def overdue() -> None:
             if not heard and gen == self._gen:
                 heard.append("overdue")
-                self._flying = None if self._flying is call else self._flying
+                if self._flying is call:
+                    self._flying = None
                 head.fail()
 
         self.world.after(wait_s + CALL_SLACK_S, overdue)
@@ -525,7 +526,8 @@ class SimulatedSession:
         if gen != self._gen or heard:
             return
         heard.append(reply)
-        self._flying = None if self._flying is call else self._flying
+        if self._flying is call:
+            self._flying = None
         head.take(call, reply)
         for chunk in reply["out"]:
             at = self.written.get(chunk["job"], 0)

@@ -76,7 +76,7 @@ class WaitingRoom:
             message = orjson.loads(body)
             spoken = message.get("protocol")
             if spoken != PROTOCOL:
-                fault = f"it speaks version {spoken!r} of the protocol, and this scheduler {PROTOCOL}"
+                fault = f"what calls it speaks version {spoken!r} of the protocol, and this scheduler {PROTOCOL}"
                 return orjson.dumps({"refused": fault})
             if getattr(self._scheduler, "idle_timeout", None):
                 fault = (

@@ -172,8 +172,8 @@ class Desk:
         self._session = session
         self._options = options
         self._environ = dict(environ)
-        of_programs = slurm_jobs.make_environment(environ)
-        self._run: Callable[[Sequence[str], float], str] = lambda words, limit_s: run(words, of_programs, limit_s)
+        self._programs_environ = slurm_jobs.make_environment(environ)
+        self._run_program = run
         self._log = log
         self._poll_s = poll_s
         self._clock = clock
@@ -382,6 +382,9 @@ class Desk:
 
     def _batch_path(self, batch: str) -> Any:
         return self._session.path / "slurm" / f"batch-{batch}.json"
+
+    def _run(self, words: Sequence[str], limit_s: float) -> str:
+        return self._run_program(words, self._programs_environ, limit_s)
 
     def _complain(self, complaint: str | None) -> None:
         if complaint is not None and complaint != self._complaint:

@@ -1,7 +1,5 @@
 """Finds the commit at which a worktree begins: where a mirror's ref stands, its needs ended, or a mend begins.
 
-Also the names that its branch and its directory may have: what is free, and what comes after it.
-
 Of a mend also: what is refused of what it ends with, and the commit that lands.  Of a mirror's task: how its
 branches come home.  They are in the mirror.  If the repository is one on this disk, its user looks for them there:
 they are fetched into it, too.  Neither side's settings are read for that, and none of its hooks run.
@@ -16,10 +14,9 @@ with becomes a commit with the same two parents: the marks are in no history, an
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -32,10 +29,9 @@ from sessionrun.git.mirrors import use_mirror
 from sessionrun.git.private import Fence
 from sessionrun.model.errors import InputError, SessionrunError, name_some
 from sessionrun.model.landings import DROPPED, KEPT, MendBase
-from sessionrun.model.places import Handed, Place, Repository
-from sessionrun.store.jobfiles import CLAIM, write_record
-from sessionrun.worktrees.registration import read_heads
-from sessionrun.worktrees.request import RESCUE_SUFFIX, Claim, NeedsConflict, WorkspaceRequest
+from sessionrun.model.places import Handed, Place
+from sessionrun.worktrees.registration import branch_stem, read_heads
+from sessionrun.worktrees.request import NeedsConflict, WorkspaceRequest
 
 if TYPE_CHECKING:
     from sessionrun.model.spec import TaskSpec
@@ -304,6 +300,12 @@ def list_home(request: WorkspaceRequest, stem: str) -> set[str]:
         return {*room.git.list_branches(stem)}
 
 
+def list_taken(git: Git, request: WorkspaceRequest) -> tuple[str, set[str]]:
+    """The name of the task's branch, if it is free, and the branches there are that begin so."""
+    stem = branch_stem(request.repository, request.task, request.branch)
+    return stem, {*git.list_branches(stem)} | list_home(request, stem)
+
+
 def bring_home(request: WorkspaceRequest, place: Place, folder: Path) -> Place:
     """Fetch a place's branches into the local repository; a remark tells if that cannot be done.
 
@@ -328,51 +330,3 @@ def bring_home(request: WorkspaceRequest, place: Place, folder: Path) -> Place:
         words = f"{place.remark}; " if place.remark else ""
         return replace(place, remark=f"{words}its branch is only in {common_dir}: {error}")
     return place
-
-
-# --- names ---
-
-NAME_TRIES: Final = 8
-
-
-def claim_first(claims: Iterable[Claim], folder: Path, make: Callable[[Claim], object]) -> Claim:
-    """Make the first of these claims whose names turn out to be free, after it is written to the job's folder."""
-    for number, claim in enumerate(claims, 1):
-        write_record(folder / CLAIM, claim)
-        try:
-            make(claim)
-            return claim
-        except FileExistsError as error:
-            if number == NAME_TRIES:
-                raise SessionrunError(f"no name is free for {claim.worktree}: {error}") from error
-    raise AssertionError("names never end")
-
-
-def branch_stem(repository: Repository, task: str, wanted: str | None) -> str:
-    """The name of a task's branch, if it is free."""
-    return (wanted or "{base}-task-" + task).replace("{base}", repository.base_branch)
-
-
-def free_branches(stem: str, taken: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Branches for a task that do not exist yet, and what is added to the stem: a used name gets -2, -3, ..."""
-    for number in itertools.count(1):
-        suffix = "" if number == 1 else f"-{number}"
-        branch = stem + suffix
-        if branch not in taken and f"{branch}{RESCUE_SUFFIX}" not in taken:
-            yield branch, suffix
-
-
-def free_names(
-    repository: Repository, stem: str, taken: Collection[str], directory: str | None = None
-) -> Iterator[tuple[str, str]]:
-    """The same with directories, which are named like the branch where `directory` says no other name."""
-    for branch, suffix in free_branches(stem, taken):
-        path = os.path.join(repository.worktree_dir, (directory or stem).replace("/", "-") + suffix)
-        if not os.path.lexists(path):
-            yield branch, path
-
-
-def list_taken(git: Git, request: WorkspaceRequest) -> tuple[str, set[str]]:
-    """The name of the task's branch, if it is free, and the branches there are that begin so."""
-    stem = branch_stem(request.repository, request.task, request.branch)
-    return stem, {*git.list_branches(stem)} | list_home(request, stem)

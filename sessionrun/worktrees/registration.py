@@ -1,4 +1,4 @@
-"""Git's list of worktrees: when we may change it, whose a worktree is, how it is added, and how it is removed.
+"""Git's list of worktrees: when we may change it, whose a worktree is, how it is named, added and removed.
 
 A branch or a directory is ours only if we created it (making it fails if it exists), and a worktree only if its
 administrative directory bears our mark.  Names come back: a branch that was merged and deleted is free for the
@@ -10,10 +10,11 @@ reason says whose it is: that is the first thing git writes.  So whatever a kill
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from operator import itemgetter
@@ -25,9 +26,10 @@ from sessionrun.git.git import READER_LIMIT_S, Git, GitError
 from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.places import GitSettings, Repository
 from sessionrun.store.files import is_folder, make_directory, read_regular, replace_file
+from sessionrun.store.jobfiles import CLAIM, write_record
 from sessionrun.store.locks import hold_lock
 from sessionrun.store.trees import remove_entry, remove_tree
-from sessionrun.worktrees.request import Claim, WorkspaceRequest, load_claim
+from sessionrun.worktrees.request import RESCUE_SUFFIX, Claim, WorkspaceRequest, load_claim
 
 LOCK_NAME: Final = "sessionrun.lock"
 
@@ -53,6 +55,46 @@ _OF_ONE_CHECKOUT: Final = re.compile(rb"(?im)^\s*(bare|worktree)\b")
 def register_lock(repository: Repository) -> AbstractContextManager[None]:
     """Let one process at a time add, remove or rename worktrees of a repository."""
     return hold_lock(Path(repository.common_dir) / LOCK_NAME)
+
+
+NAME_TRIES: Final = 8
+
+
+def claim_first(claims: Iterable[Claim], folder: Path, make: Callable[[Claim], object]) -> Claim:
+    """Make the first of these claims whose names turn out to be free, after it is written to the job's folder."""
+    for number, claim in enumerate(claims, 1):
+        write_record(folder / CLAIM, claim)
+        try:
+            make(claim)
+            return claim
+        except FileExistsError as error:
+            if number == NAME_TRIES:
+                raise SessionrunError(f"no name is free for {claim.worktree}: {error}") from error
+    raise AssertionError("names never end")
+
+
+def branch_stem(repository: Repository, task: str, wanted: str | None) -> str:
+    """The name of a task's branch, if it is free."""
+    return (wanted or "{base}-task-" + task).replace("{base}", repository.base_branch)
+
+
+def free_branches(stem: str, taken: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Branches for a task that do not exist yet, and what is added to the stem: a used name gets -2, -3, ..."""
+    for number in itertools.count(1):
+        suffix = "" if number == 1 else f"-{number}"
+        branch = stem + suffix
+        if branch not in taken and f"{branch}{RESCUE_SUFFIX}" not in taken:
+            yield branch, suffix
+
+
+def free_names(
+    repository: Repository, stem: str, taken: Collection[str], directory: str | None = None
+) -> Iterator[tuple[str, str]]:
+    """The same with directories, which are named like the branch where `directory` says no other name."""
+    for branch, suffix in free_branches(stem, taken):
+        path = os.path.join(repository.worktree_dir, (directory or stem).replace("/", "-") + suffix)
+        if not os.path.lexists(path):
+            yield branch, path
 
 
 def register(git: Git, settings: GitSettings, request: WorkspaceRequest, claim: Claim) -> Path:

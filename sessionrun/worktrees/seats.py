@@ -26,7 +26,7 @@ from sessionrun.model.places import TASK_FILE, Place, Repository, Seats
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.trees import remove_entry
 from sessionrun.worktrees import registration
-from sessionrun.worktrees.bases import claim_first, free_branches, list_taken
+from sessionrun.worktrees.bases import list_taken
 from sessionrun.worktrees.park import show_hidden, write_worktree
 from sessionrun.worktrees.request import Claim, WorkspaceRequest
 from sessionrun.worktrees.site import Brought, Site, find_links, included_files, is_tracked
@@ -150,9 +150,9 @@ def _take(fence: Fence, request: WorkspaceRequest, folder: Path, wanted: Claim, 
 
     if earlier is not None and earlier.branch is not None:
         again = Claim.again(earlier, wanted.worktree, wanted.base_commit, seat=wanted.seat)
-        return claim_first([again], folder, take)
-    names = free_branches(*list_taken(git, request))
-    return claim_first((replace(wanted, branch=branch) for branch, _ in names), folder, take)
+        return registration.claim_first([again], folder, take)
+    names = registration.free_branches(*list_taken(git, request))
+    return registration.claim_first((replace(wanted, branch=branch) for branch, _ in names), folder, take)
 
 
 # --- bringing it to where a task begins ---
@@ -180,7 +180,9 @@ def _set_back(fence: Fence, request: WorkspaceRequest, claim: Claim) -> None:
     path = Path(claim.worktree)
     admin = registration.need_admin(request.repository, path)
     git = fence.inside(path, admin)
-    if (admin / WALLED).exists():  # git outside is not to look into the submodules of the task before
+    has_modules = any(os.path.lexists(place) for place in (admin / "modules", path / ".gitmodules"))
+    if has_modules or (admin / WALLED).exists():
+        # the repositories of submodules are of the task before
         for line in git.names("ls-files", "--stage", "-z"):
             about, _, name = line.partition("\t")
             # it is not there in a sparse checkout; and a link that the task has left may lead anywhere

@@ -357,7 +357,7 @@ def foresee_places(spec: SessionSpec) -> dict[str, tuple[str, str]]:
     if repository is None:
         return {}
     from sessionrun.git.private import open_fence
-    from sessionrun.worktrees.bases import branch_stem, free_branches, free_names
+    from sessionrun.worktrees.registration import branch_stem, free_branches, free_names
 
     with open_fence(repository) as fence:
         taken = fence.main().list_branches()

@@ -26,7 +26,7 @@ from sessionrun.model.places import TASK_FILE, Place, Start
 from sessionrun.store.files import make_directories
 from sessionrun.store.jobfiles import CLAIM, write_record
 from sessionrun.worktrees import registration
-from sessionrun.worktrees.bases import claim_first, find_base, find_mend_base, free_names, list_taken, settle_start
+from sessionrun.worktrees.bases import find_base, find_mend_base, list_taken, settle_start
 from sessionrun.worktrees.park import park
 from sessionrun.worktrees.request import Claim, TestsUnusable, WorkspaceRequest, load_claim
 from sessionrun.worktrees.seats import make_ready, show_task, take_seat, write_files
@@ -161,9 +161,11 @@ def _register(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) 
     else:
         repository, mirrored = request.repository, request.upstream is not None
         start = Start(repository.base_branch, repository.base_commit) if mirrored else None
-        names = free_names(repository, *list_taken(git, request), request.directory)
+        names = registration.free_names(repository, *list_taken(git, request), request.directory)
         claims = (Claim(branch, path, base, start=start) for branch, path in names)
-    return claim_first(claims, folder, lambda claim: registration.register(git, fence.settings, request, claim))
+    return registration.claim_first(
+        claims, folder, lambda claim: registration.register(git, fence.settings, request, claim)
+    )
 
 
 def find_tip(git: Git, request: WorkspaceRequest) -> str:

@@ -26,18 +26,9 @@ from hypothesis import strategies as st
 from shown import check_golden, mask, with_state, with_word
 from terminal import Terminal
 
+from sessionrun.cli import standing
 from sessionrun.cli.list import _count, _tell_totals, name_all
 from sessionrun.cli.render import escape, escape_line, local_time, mark, short_time, table_lines
-from sessionrun.cli.standing import (
-    brief_lines,
-    draw_bar,
-    ended_line,
-    fact_lines,
-    head_lines,
-    how_far_lines,
-    task_lines,
-    tell_left,
-)
 from sessionrun.cli.watch import ALL_KEYS, Choice, Watcher, choose_tasks, draw
 from sessionrun.client.graph import estimate_left
 from sessionrun.client.reading.steps import list_steps
@@ -86,7 +77,7 @@ def make_view(tasks: list[dict[str, Any]], **values: Any) -> dict[str, Any]:
 
 def screen_of(view: dict[str, Any], now: float, width: int) -> list[str]:
     """What `status` shows of a session, but for what to do next."""
-    return [*head_lines(view, now), *task_lines(view, view["tasks"], now, width, every=False)]
+    return [*standing.head_lines(view, now), *standing.task_lines(view, view["tasks"], now, width, every=False)]
 
 
 TEN, RUNS = make_task(1), make_task(2, "running")
@@ -119,12 +110,12 @@ def test_the_time_left_is_a_guess_from_what_tasks_took_that_have_ended(
 
 def test_the_time_left_is_told_once_it_can_be_known() -> None:
     tasks = [make_task(1), make_task(2, outcome="failed"), make_task(3, "running"), make_task(4, "pending")]
-    assert tell_left(make_view(tasks), NOW) == "about 16.0 s left"
-    assert tell_left(make_view(tasks, ended_at=BEGAN), NOW) == ""
+    assert standing.tell_left(make_view(tasks), NOW) == "about 16.0 s left"
+    assert standing.tell_left(make_view(tasks, ended_at=BEGAN), NOW) == ""
     held = make_task(5, "pending", reason="held: on request", reason_class="held")
-    assert tell_left(make_view([*tasks, held]), NOW) == "", "while a task is held, no time is known"
+    assert standing.tell_left(make_view([*tasks, held]), NOW) == "", "while a task is held, no time is known"
     late = [make_task(1), make_task(2, "running", started_at="2026-01-02T02:59:00.000Z")]
-    assert tell_left(make_view(late), NOW) == "", "it runs longer than any before it"
+    assert standing.tell_left(make_view(late), NOW) == "", "it runs longer than any before it"
 
 
 def load_recorded() -> dict[str, dict[str, Any]]:
@@ -203,7 +194,7 @@ def test_the_screens_of_recorded_sessions(name: str, width: int, monkeypatch: py
     time.tzset()
     blocks = []
     for of, view in load_recorded().items():
-        lines = screen_of(view, NOW, width) if width else brief_lines(view, view["tasks"], NOW)
+        lines = screen_of(view, NOW, width) if width else standing.brief_lines(view, view["tasks"], NOW)
         assert all(columns(line) <= (width or 120) or "/" in line for line in lines), of
         blocks.append("\n".join([f"== {of}", *lines, ""]))
     text = "\n".join(blocks)
@@ -217,8 +208,8 @@ def test_counts_add_up_in_every_verb_that_prints_them(name: str) -> None:
     seen = time.time()
     lines = {
         "status": screen_of(view, seen, 80)[1],
-        "--brief": brief_lines(view, view["tasks"], seen)[1],
-        "wait": how_far_lines(view, seen, view["tasks"], waits=False)[0].rpartition(": ")[2],
+        "--brief": standing.brief_lines(view, view["tasks"], seen)[1],
+        "wait": standing.how_far_lines(view, seen, view["tasks"], waits=False)[0].rpartition(": ")[2],
         "--sync": tell_result(view, seen).partition(": ")[2].partition(";")[0],
         "list": fit_counts(view["counts"], 1000),
         "list --totals": _tell_totals([view]).partition(" tasks: ")[2].partition(";")[0],
@@ -257,8 +248,8 @@ def test_a_session_has_as_many_digits_as_tell_it_from_others() -> None:
 def test_many_tasks_are_groups_unless_all_are_asked_for() -> None:
     """The screens of recorded sessions show the groups."""
     view = make_batch()
-    assert len(task_lines(view, view["tasks"], NOW, 80, every=False)) == 6
-    assert len(task_lines(view, view["tasks"], NOW, 80, every=True)) > 300
+    assert len(standing.task_lines(view, view["tasks"], NOW, 80, every=False)) == 6
+    assert len(standing.task_lines(view, view["tasks"], NOW, 80, every=True)) > 300
 
 
 REASONS = st.text(alphabet='ab :"\\\x1b\u00e9\u4f60\U0001f680\n', max_size=400)
@@ -279,10 +270,10 @@ def test_the_brief_form_keeps_to_its_size(reasons: list[str], total: int, name: 
     ]
     view = make_view(tasks, name=name, view_problems=["p" * 5000] * 9, results_dir="/" + "d" * 4000 + "/session-a")
     view["counts"] = dict.fromkeys(view["counts"], 100_000)
-    text = "\n".join(brief_lines({**view, "seq": 10**9}, tasks, NOW)) + "\n"
+    text = "\n".join(standing.brief_lines({**view, "seq": 10**9}, tasks, NOW)) + "\n"
     assert len(text.encode("utf-8", "backslashreplace")) <= 1600
     assert "Cursor: 1000000000" in text and (not tasks or " held" in text)
-    far = "\n".join(how_far_lines(view, NOW, waits=True)) + "\n"
+    far = "\n".join(standing.how_far_lines(view, NOW, waits=True)) + "\n"
     assert len(far.encode("utf-8", "backslashreplace")) <= 200
 
 
@@ -296,24 +287,24 @@ def test_signs_and_words_alone_are_coloured(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
-    line = ended_line(make_night()["tasks"][4], {}, NOW, Screen())
+    line = standing.ended_line(make_night()["tasks"][4], {}, NOW, Screen())
     assert line == "\x1b[31m\u2717 div failed\x1b[0m: check failed, exit code 2: make test"
     monkeypatch.setenv("NO_COLOR", "1")
-    assert ended_line(make_night()["tasks"][4], {}, NOW, Screen()).startswith("\u2717 div failed: ")
+    assert standing.ended_line(make_night()["tasks"][4], {}, NOW, Screen()).startswith("\u2717 div failed: ")
     assert mark("landed", "landed", io.StringIO()).endswith(" landed")
 
 
 def test_of_an_audit_alarms_are_shown_and_notes_where_all_is() -> None:
     notes = [{"level": level, "where": "a.py", "text": "why"} for level in ("note", "alarm")]
     task = {"status": "completed", "outcome": "succeeded", "audit": notes}
-    assert fact_lines(task, "  ", tests=False) == ["  audit: alarm: a.py: why"]
-    assert len(fact_lines(task, "", tests=False, notes=True)) == 2
+    assert standing.fact_lines(task, "  ", tests=False) == ["  audit: alarm: a.py: why"]
+    assert len(standing.fact_lines(task, "", tests=False, notes=True)) == 2
 
 
 def test_a_bar_is_as_long_as_its_parts() -> None:
     ascii_stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    assert "".join(part for _, part in draw_bar(make_night(), 16, ascii_stream)) == "######xxxxxx~~~~"
-    assert not any(part for _, part in draw_bar(make_view([]), 10, ascii_stream))
+    assert "".join(part for _, part in standing.draw_bar(make_night(), 16, ascii_stream)) == "######xxxxxx~~~~"
+    assert not any(part for _, part in standing.draw_bar(make_view([]), 10, ascii_stream))
 
 
 # --- what is printed ---

@@ -13,19 +13,10 @@ import pytest
 from cluster_simulation import TIMERS, play
 from conftest import slow, slow_seed
 
+from sessionrun.cluster import permits
 from sessionrun.cluster.dask_executor import ALL, Arrivals, choose_node
 from sessionrun.cluster.ends import CALL_SLACK_S, Head, Link, Opened, Timers, name_epoch, parse_timers
 from sessionrun.cluster.messages import AWAY_S, QUIET_S, Message
-from sessionrun.cluster.permits import (
-    CLOSED_S,
-    LEASE_OVER,
-    LONGEST_S,
-    NEVER_DELIVERED,
-    NEVER_SUBMITTED,
-    NOT_THERE,
-    STOPPED,
-    Permits,
-)
 from sessionrun.keeper.lease import Lease, LeaseFile
 from sessionrun.model.asked import Sandbox
 from sessionrun.store.session import SessionDir
@@ -35,21 +26,21 @@ NO_BWRAP = {"project": "bubblewrap is not installed"}
 JOB = "s/t/1/1/work/1"
 ABOUT: Message = {"argv": ["true"]}
 REASONS = {
-    LEASE_OVER: "lease",
-    NEVER_DELIVERED: "undelivered",
-    NEVER_SUBMITTED: "unsubmitted",
-    NOT_THERE: "not there",
-    STOPPED: "stopped",
+    permits.LEASE_OVER: "lease",
+    permits.NEVER_DELIVERED: "undelivered",
+    permits.NEVER_SUBMITTED: "unsubmitted",
+    permits.NOT_THERE: "not there",
+    permits.STOPPED: "stopped",
 }
 TIMES = {
     "silence": TIMERS.silence,
     "lease": TIMERS.lease,
     "margin": TIMERS.margin,
     "call": CALL_SLACK_S,
-    "closed": CLOSED_S,
+    "closed": permits.CLOSED_S,
     "quiet": QUIET_S,
     "away": AWAY_S,
-    "longest": LONGEST_S,
+    "longest": permits.LONGEST_S,
 }
 
 
@@ -72,7 +63,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.permits = Permits("e1", self.now, TIMERS)
+        self.permits = permits.Permits("e1", self.now, TIMERS)
         self.heads = [Head("s", 1, {})]
         self.link = Link("a", "a", 2, "1")
         self.booted = 0.0
@@ -197,7 +188,7 @@ class Cluster:
     # --- the scheduler, and people ---
 
     def do_restart(self) -> None:
-        self.permits = Permits("e2", self.now, TIMERS)
+        self.permits = permits.Permits("e2", self.now, TIMERS)
 
     def do_wait(self, *parts: str) -> None:
         """So many seconds, in all."""
@@ -253,6 +244,8 @@ STORIES = {
         call -> open; call; tick t!; call -> end t""",
     "a call that was delayed beyond a later one is stale: its job may have another attempt by now": """
         offer t; hold; call; wait lease 0.1; call -> t undelivered; drop t; tick; late -> stale; tick""",
+    "what is wanted while a call is on its way is said by the next one": """
+        offer t; hold; offer u; late; tick -> order t; call; tick t -> order u""",
     "an earlier supervisor is superseded, and leases go on before the next one has said what is open": """
         submit t; tick -> order t; second t u; call 2 -> open; tick t; call 2 -> u unsubmitted; call -> superseded;
         tick t!; call 2 -> end t""",

@@ -285,8 +285,9 @@ def test_links_lead_to_the_same_places_on_a_node(own_place: Path) -> None:
     assert inside == {"cache/models": f"{top}/cache/models"}
     replica = own_place / "replica"
     replica.mkdir()
-    with pytest.raises(SessionrunError, match=f"links: there is no {top}/cache/models on this node"):
-        make_links(replica, placed[:1], inside)
+    for link, target in ((placed[0], f"{top}/cache/models"), (placed[1], placed[1])):
+        with pytest.raises(SessionrunError, match=f"links: there is no {target} on this node"):
+            make_links(replica, [link], inside)
     (own_place / "project" / "cache" / "models").mkdir(parents=True)
     for _ in range(2):
         make_links(replica, placed[:1], inside)

@@ -24,17 +24,8 @@ from sessionrun.engine.task import find_earlier
 from sessionrun.landing import rules as landing_rules
 from sessionrun.landing.mends import land_of
 from sessionrun.landing.rules import next_landing
+from sessionrun.model import events
 from sessionrun.model.asked import Cluster, SlotsOffered
-from sessionrun.model.events import (
-    Entry,
-    Event,
-    JobFinished,
-    JobLost,
-    JobStarted,
-    RequestReceived,
-    SupervisorStarted,
-    TaskEnded,
-)
 from sessionrun.model.keys import JobKey
 from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.places import Place
@@ -67,14 +58,14 @@ class World(Scripted):
         self.landed: dict[str, str | None] = {}
         self.requests = 0
 
-    def record(self, event: Event) -> None:
+    def record(self, event: events.Event) -> None:
         before = self.list_over()
         super().record(event)
         for name in self.list_over() - before:
             assert find_end(self.state.tasks[name]) == len(self.entries), (
                 "a cursor from before this entry tells the end"
             )
-        if isinstance(event, TaskEnded) and event.outcome == "succeeded":
+        if isinstance(event, events.TaskEnded) and event.outcome == "succeeded":
             name = event.task
             if self.landed.get(name) != self.commit_of(name):  # a follow-up has left more
                 self.landed.pop(name, None)
@@ -90,7 +81,7 @@ class World(Scripted):
         return None if place is None else place.commit
 
     def begins(self, key: JobKey) -> None:
-        self.record(JobStarted(key, 1, 1, 1))
+        self.record(events.JobStarted(key, 1, 1, 1))
         self.running.append(key)
         assert sum(key.phase == "land" for key in self.running) <= 1
 
@@ -111,7 +102,7 @@ class World(Scripted):
         elif key.phase == "release":
             place = Place("b", None, "base", commit=self.choose_commit(key))
         verdict = "passed" if good or key.phase == "release" else "failed"
-        self.record(JobFinished(key, verdict, place=place))  # type: ignore[arg-type]
+        self.record(events.JobFinished(key, verdict, place=place))  # type: ignore[arg-type]
 
     def choose_commit(self, key: JobKey) -> str:
         """What RELEASE finds: nothing, or work; a follow-up adds to it, or leaves it as it was."""
@@ -124,9 +115,11 @@ class World(Scripted):
         assert key == JobKey(key.task, key.attempt, key.round, "land", land_of(self.state).turns)
         if stopped or self.draw(4) == 0:
             if self.draw(2):
-                self.record(JobLost(key, "void" if self.draw(3) == 0 else "lost", "gone"))
+                self.record(events.JobLost(key, "void" if self.draw(3) == 0 else "lost", "gone"))
             else:
-                self.record(JobFinished(key, "lost" if stopped else "failed", "land_failed", "land_failed: x"))
+                self.record(
+                    events.JobFinished(key, "lost" if stopped else "failed", "land_failed", "land_failed: x")
+                )
             return
         held = self.draw(4) == 0
         for name in taken:
@@ -146,7 +139,7 @@ class World(Scripted):
                 self.record(WorkLanded(name, "main", "c"))
             else:
                 self.record(WorkBounced(name, "main", "conflict", "it conflicts", ("f",)))
-        self.record(JobFinished(key, "passed"))
+        self.record(events.JobFinished(key, "passed"))
 
     def find_needs(self, name: str) -> set[str]:
         """The tasks with work whose work has to land first."""
@@ -161,12 +154,12 @@ class World(Scripted):
         self.requests += 1
         if kind == "continue":
             name = list(self.state.tasks)[self.draw(len(self.state.tasks))]
-            more = RequestReceived(f"r{self.requests}", "continue", (name,), text="more")
+            more = events.RequestReceived(f"r{self.requests}", "continue", (name,), text="more")
             if find_fault(self.state, more) is None:
                 self.record(more)
             return
         outcomes = ("failed", "timed_out") if kind == "retry" else ()
-        self.record(RequestReceived(f"r{self.requests}", kind, (), outcomes=outcomes))  # type: ignore[arg-type]
+        self.record(events.RequestReceived(f"r{self.requests}", kind, (), outcomes=outcomes))  # type: ignore[arg-type]
 
     def examine(self) -> None:
         """What holds after every entry."""
@@ -214,7 +207,7 @@ def test_nothing_is_lost_and_nothing_lands_twice(data: st.DataObject) -> None:
         else:  # it is held
             assert world.state.held is not None
             world.requests += 1
-            world.record(RequestReceived(f"r{world.requests}", "release"))
+            world.record(events.RequestReceived(f"r{world.requests}", "release"))
         world.examine()
     state = world.state
     assert state.ended is not None, "it comes to an end"
@@ -245,13 +238,13 @@ def test_how_many_jobs_of_a_phase_may_die_in_a_row(phase: str, keepers: int, mos
         world.go_on()
         world.finish(0)
     for number in range(most):
-        world.record(SupervisorStarted(number, number, 1, "boot", "ns", "0", keeper=number % keepers))
+        world.record(events.SupervisorStarted(number, number, 1, "boot", "ns", "0", keeper=number % keepers))
         if number:
-            world.record(JobLost(world.running.pop(), "lost", "it is gone"))
+            world.record(events.JobLost(world.running.pop(), "lost", "it is gone"))
         world.go_on()
         assert [key.phase for key in world.running] == [phase]
-    world.record(SupervisorStarted(most, most, 1, "boot", "ns", "0", keeper=most % keepers))
-    world.record(JobLost(world.running.pop(), "lost", "it is gone"))
+    world.record(events.SupervisorStarted(most, most, 1, "boot", "ns", "0", keeper=most % keepers))
+    world.record(events.JobLost(world.running.pop(), "lost", "it is gone"))
     world.go_on()
     assert phase not in [key.phase for key in world.running]
     if phase == "land":
@@ -284,7 +277,7 @@ def fate_of(job: Job) -> Fate:
 def test_the_engine_runs_a_session_without_rules(asked: Landing | None) -> None:
     """Also one that was asked to land, of a program without that business: then nothing lands."""
     spec = replace(make_mixed(), landing=asked)
-    retry = RequestReceived("r", "retry", ("c",))
+    retry = events.RequestReceived("r", "retry", ("c",))
     drive = Drive(spec, SimulatedExecutor(fate_of), [(99.0, retry)], state=moves.begin(spec, ())).run()
     ends = {name: (task.outcome, task.attempt, task.round) for name, task in drive.state.tasks.items()}
     expected = {"a": ("succeeded", 1, 2), "b": ("succeeded", 1, 1), "c": ("failed", 4, 1), "d": ("skipped", 1, 1)}
@@ -314,4 +307,4 @@ def test_a_session_has_the_rules_of_its_businesses() -> None:
 def test_an_event_of_a_business_that_the_session_does_not_have_is_damage() -> None:
     for event in (WorkLanded("a", "main"), SlotsOffered(1, 1)):
         with pytest.raises(KeyError, match=type(event).__name__):
-            apply(begin(make_mixed()), Entry(1, 0.0, 0.0, event))
+            apply(begin(make_mixed()), events.Entry(1, 0.0, 0.0, event))

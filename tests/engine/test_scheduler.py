@@ -31,24 +31,7 @@ from simulation import EPOCH_S, Drive, Fate, Scripted, SimulatedExecutor, make_s
 
 from sessionrun.engine.moves import backoff_s
 from sessionrun.engine.scheduler import CancelJob, Order, Record, StartJob, decide, find_wake
-from sessionrun.model.events import (
-    Event,
-    FeedClosed,
-    HoldLifted,
-    HoldPlaced,
-    JobClaimed,
-    JobFinished,
-    JobLost,
-    JobStarted,
-    OutputSeen,
-    RequestKind,
-    RequestReceived,
-    SupervisorStarted,
-    TaskAdded,
-    TaskEnded,
-    TaskRetried,
-    TimerFired,
-)
+from sessionrun.model import events
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.model.spec import OUTCOMES, Check, Limits, TaskSpec, Workspace
 
@@ -638,7 +621,7 @@ session completed failed
 }
 
 
-REQUESTS: Mapping[str, RequestKind] = {
+REQUESTS: Mapping[str, events.RequestKind] = {
     "cancel": "cancel",
     "cancel-now": "cancel",
     "retry": "retry",
@@ -657,7 +640,7 @@ class Play(Scripted):
         super().__init__(replace(spec, limits=Limits(**history.limits)))
         self.late = {late.id: late for late in history.late or ()}
         self.at, self.size = 0.0, 0
-        self.record(SupervisorStarted(1, 1, 1, "first", "n", "0"))
+        self.record(events.SupervisorStarted(1, 1, 1, "first", "n", "0"))
 
     def now(self) -> float:
         return self.at
@@ -676,7 +659,7 @@ class Play(Scripted):
                 return [one for one in self.finish() if not one.startswith("start")]
             elif verb in ("again", "reboot"):
                 self.at = 0.5 if verb == "reboot" else self.at
-                self.record(SupervisorStarted(2, 1, 1, "second" if verb == "reboot" else "first", "n", "0"))
+                self.record(events.SupervisorStarted(2, 1, 1, "second" if verb == "reboot" else "first", "n", "0"))
             elif verb != "begin":
                 self.record(self.read_event(verb, words))
         return self.settle()
@@ -703,37 +686,39 @@ class Play(Scripted):
             said += self.settle()
         return said
 
-    def read_event(self, verb: str, words: list[str]) -> Event:
+    def read_event(self, verb: str, words: list[str]) -> events.Event:
         name = words[0] if words else ""
         if verb == "started":
-            return JobStarted(parse_job_key(name), pid=7, started=1, ledger=1)
+            return events.JobStarted(parse_job_key(name), pid=7, started=1, ledger=1)
         if verb == "passed":
             return passed(parse_job_key(name))
         if verb == "failed":
-            return JobFinished(parse_job_key(name), "failed", "exit", "exit: 1", wait_status=256, exit_code=1)
+            return events.JobFinished(
+                parse_job_key(name), "failed", "exit", "exit: 1", wait_status=256, exit_code=1
+            )
         if verb in ("void", "refused"):
-            return JobLost(parse_job_key(name), "void", "gone", counts=verb == "void")
+            return events.JobLost(parse_job_key(name), "void", "gone", counts=verb == "void")
         if verb in ("lost", "interrupted"):
-            return JobLost(parse_job_key(name), "lost" if verb == "lost" else "interrupted", "gone")
+            return events.JobLost(parse_job_key(name), "lost" if verb == "lost" else "interrupted", "gone")
         if verb in REQUESTS:
             outcomes = tuple(word for word in OUTCOMES if word in words)
             ids = tuple(word for word in words if word not in outcomes)
             now = verb == "cancel-now"
-            return RequestReceived(f"r{len(self.entries)}", REQUESTS[verb], ids, now=now, outcomes=outcomes)
+            return events.RequestReceived(f"r{len(self.entries)}", REQUESTS[verb], ids, now=now, outcomes=outcomes)
         if verb == "hold":
             until = float(words[words.index("until") + 1]) if "until" in words else None
-            return HoldPlaced(name, "stop", until, until_exit="until_exit" in words)
+            return events.HoldPlaced(name, "stop", until, until_exit="until_exit" in words)
         if verb == "lift":
-            return HoldLifted(name)
+            return events.HoldLifted(name)
         if verb == "add":
-            return TaskAdded(self.late[name])
+            return events.TaskAdded(self.late[name])
         assert verb == "close", verb
-        return FeedClosed()
+        return events.FeedClosed()
 
     def tell(self, order: Order) -> str:
         """Carry out an order; as the histories spell it."""
         if isinstance(order, StartJob):
-            self.record(JobClaimed(order.key))
+            self.record(events.JobClaimed(order.key))
             return f"start {order.key.text()}"
         if isinstance(order, Record):
             self.record(order.event)
@@ -742,22 +727,22 @@ class Play(Scripted):
             return f"stop {order.key.text()} {order.reason}{' now' * order.now}"
         event = see_output(self.state, order, self.size)
         self.record(event)
-        return f"look {order.key.text()}" if isinstance(event, OutputSeen) else describe(event)
+        return f"look {order.key.text()}" if isinstance(event, events.OutputSeen) else describe(event)
 
 
-def passed(key: JobKey) -> JobFinished:
-    return JobFinished(key, "passed", wait_status=0, exit_code=0)
+def passed(key: JobKey) -> events.JobFinished:
+    return events.JobFinished(key, "passed", wait_status=0, exit_code=0)
 
 
-def describe(event: Event) -> str:
+def describe(event: events.Event) -> str:
     """A recorded decision, as the histories spell it."""
-    if isinstance(event, TaskEnded):
+    if isinstance(event, events.TaskEnded):
         return " ".join(filter(None, ("end", event.task, event.outcome, event.reason)))
-    if isinstance(event, TaskRetried):
+    if isinstance(event, events.TaskRetried):
         return f"retry {event.task} {event.outcome}"
-    if isinstance(event, TimerFired):
+    if isinstance(event, events.TimerFired):
         return f"fire {event.key.text()} {event.timer}"
-    if isinstance(event, HoldLifted):
+    if isinstance(event, events.HoldLifted):
         return f"lift {event.resource}"
     return f"session {event.status} {event.outcome}"  # type: ignore[union-attr]
 
@@ -791,7 +776,7 @@ def test_a_machine_that_is_full_is_not_asked_for_more_than_a_few_jobs_at_a_time(
     executor = SimulatedExecutor(lambda job: Fate("refused") if executor.running >= 5 else Fate(duration_s=1.0))
     drive = Drive(make_session(task(f"t{number}") for number in range(300)), executor).run()
     assert drive.state.outcomes == {"succeeded": 300}
-    claims = sum(isinstance(entry.event, JobClaimed) for entry in drive.entries)
+    claims = sum(isinstance(entry.event, events.JobClaimed) for entry in drive.entries)
     assert claims < 3 * 300
     assert drive.state.start_batch > 1, "with success it asks for more again"
 

@@ -31,26 +31,8 @@ from sessionrun.engine.state import State, provider_of
 from sessionrun.engine.status import project
 from sessionrun.engine.task import UP_TO_WORK
 from sessionrun.engine.transitions import MAX_STARTS
+from sessionrun.model import events
 from sessionrun.model.checks import HiddenTests
-from sessionrun.model.events import (
-    REQUEST_KINDS,
-    Change,
-    Entry,
-    FeedClosed,
-    HoldLifted,
-    HoldPlaced,
-    JobClaimed,
-    JobFinished,
-    JobLost,
-    LimitHeard,
-    RequestReceived,
-    SessionEnded,
-    SupervisorStarted,
-    TaskAdded,
-    TaskEnded,
-    TaskRetried,
-    Verdict,
-)
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import (
     RETRY_FAILED,
@@ -146,21 +128,21 @@ def holds(draw: st.DrawFn) -> list[Planned]:
     at, more = draw(SECONDS), draw(SECONDS)
     kind = draw(st.sampled_from(["until", "until_exit", "manual"]))
     if kind == "manual":
-        return [(at, HoldPlaced(name, "stop")), (at + more, HoldLifted(name))]
+        return [(at, events.HoldPlaced(name, "stop")), (at + more, events.HoldLifted(name))]
     until = at + more if kind == "until" else None
-    return [(at, HoldPlaced(name, "stop", until, until_exit=kind == "until_exit"))]
+    return [(at, events.HoldPlaced(name, "stop", until, until_exit=kind == "until_exit"))]
 
 
 @st.composite
-def requests_of(draw: st.DrawFn, name: str, tasks: list[TaskSpec]) -> RequestReceived:
+def requests_of(draw: st.DrawFn, name: str, tasks: list[TaskSpec]) -> events.RequestReceived:
     """Anything that a client may ask for, about some tasks or all."""
     known = st.sampled_from([task.id for task in tasks] or ["none"])
-    kind = draw(st.sampled_from(REQUEST_KINDS))
+    kind = draw(st.sampled_from(events.REQUEST_KINDS))
     outcomes = (*RETRY_FAILED, *RETRY_LOST)
     changes = st.none() | st.builds(
-        Change, st.sampled_from(sorted(AGENTS)), st.none(), st.sampled_from([None, "y"])
+        events.Change, st.sampled_from(sorted(AGENTS)), st.none(), st.sampled_from([None, "y"])
     )
-    return RequestReceived(
+    return events.RequestReceived(
         name,
         kind,
         tuple(draw(st.lists(known, max_size=2))),
@@ -178,12 +160,12 @@ def worlds(draw: st.DrawFn) -> World:
     tasks = [draw(tasks_of(number, resources)) for number in range(draw(st.integers(0, 8)))]
     late = draw(st.integers(0, min(3, len(tasks)))) if draw(st.booleans()) else None
     early = tasks[: len(tasks) - (late or 0)]
-    planned: list[Planned] = [(draw(SECONDS), TaskAdded(task)) for task in tasks[len(early) :]]
+    planned: list[Planned] = [(draw(SECONDS), events.TaskAdded(task)) for task in tasks[len(early) :]]
     if late is not None:
-        planned.append((13.0, FeedClosed()))
+        planned.append((13.0, events.FeedClosed()))
     count = draw(st.integers(0, 4))
     planned += [(draw(LATE_SECONDS), draw(requests_of(f"r{place}", tasks))) for place in range(count)]
-    planned.append((16.0, RequestReceived("last", "release")))  # or what is held would wait for ever
+    planned.append((16.0, events.RequestReceived("last", "release")))  # or what is held would wait for ever
     for hold in draw(st.lists(holds(), max_size=2)):
         planned += hold
     spec = make_session(
@@ -213,24 +195,24 @@ class Watch:
         self.unsure: set[str] = set()
         self.attempts: dict[str, int] = {}
 
-    def __call__(self, state: State, entry: Entry) -> None:
+    def __call__(self, state: State, entry: events.Entry) -> None:
         event = entry.event
-        if isinstance(event, JobClaimed):
+        if isinstance(event, events.JobClaimed):
             self._on_claim(state, event.key)
-        elif isinstance(event, (JobFinished, JobLost)):
+        elif isinstance(event, (events.JobFinished, events.JobLost)):
             self._on_job_over(event)
-        elif isinstance(event, (TaskEnded, TaskRetried)):
+        elif isinstance(event, (events.TaskEnded, events.TaskRetried)):
             assert event.task not in self.running
             assert event.task not in self.owed, "RELEASE did not run"
             place = state.tasks[event.task].place
             assert place is None or place.worktree is None or place.kept, "nothing says why the worktree is kept"
-            if isinstance(event, TaskEnded):
+            if isinstance(event, events.TaskEnded):
                 assert event.task not in self.ended, "ended twice"
                 self.ended[event.task] = event.outcome
-        elif isinstance(event, RequestReceived) and event.kind == "cancel":
+        elif isinstance(event, events.RequestReceived) and event.kind == "cancel":
             named = set(event.tasks or state.tasks) & set(state.tasks)
             self.unwanted |= named if state.ended is None else set()
-        elif isinstance(event, SessionEnded):
+        elif isinstance(event, events.SessionEnded):
             assert set(self.ended) == set(state.tasks)
             assert state.free == state.spec.resources, "a token did not come back"
         self._see_what_was_reopened(state)
@@ -275,16 +257,16 @@ class Watch:
         if key.phase == "prepare":
             self.owed[key.task] = MAX_STARTS
 
-    def _on_job_over(self, event: JobFinished | JobLost) -> None:
+    def _on_job_over(self, event: events.JobFinished | events.JobLost) -> None:
         task = event.key.task
         assert self.running.pop(task) == event.key
-        if event.key.phase in ("setup", "work") and isinstance(event, JobLost) and event.verdict != "void":
+        if event.key.phase in ("setup", "work") and isinstance(event, events.JobLost) and event.verdict != "void":
             self.unsure.add(task)
             self.attempts[task] = event.key.attempt
         if event.key.phase == "release":
             job = self.replayed.tasks[task].job  # as it was before this
-            ended = isinstance(event, JobFinished) or (job is not None and job.stopping is not None)
-            counts = MAX_STARTS if ended or not isinstance(event, JobLost) else event.counts
+            ended = isinstance(event, events.JobFinished) or (job is not None and job.stopping is not None)
+            counts = MAX_STARTS if ended or not isinstance(event, events.JobLost) else event.counts
             self.owed[task] -= counts
             if self.owed[task] <= 0:
                 del self.owed[task]
@@ -313,7 +295,7 @@ def test_promises_hold_after_every_entry(world: World) -> None:
     worlds(), st.floats(0, 1, exclude_max=True), st.sampled_from(["b1", "b2"]), st.sampled_from(["lost", "void"])
 )
 def test_a_session_cut_anywhere_goes_on_to_one_outcome_per_task(
-    world: World, where: float, boot_id: str, verdict: Verdict
+    world: World, where: float, boot_id: str, verdict: events.Verdict
 ) -> None:
     whole = Drive(world.spec, SimulatedExecutor(world.fate_of), world.planned).run()
     kept = whole.entries[: int(where * len(whole.entries))]
@@ -325,9 +307,9 @@ def test_a_session_cut_anywhere_goes_on_to_one_outcome_per_task(
     happened = {id(entry.event) for entry in kept}
     planned = [plan for plan in world.planned if id(plan[1]) not in happened]
     rest = Drive(world.spec, SimulatedExecutor(world.fate_of, start_at=start_at), planned, watch, state)
-    rest.record(SupervisorStarted(1, 1, 1, boot_id, "n", "0"))
+    rest.record(events.SupervisorStarted(1, 1, 1, boot_id, "n", "0"))
     for key in list(watch.running.values()):
-        rest.record(JobLost(key, verdict, "the machine went down", counts=verdict != "void"))
+        rest.record(events.JobLost(key, verdict, "the machine went down", counts=verdict != "void"))
     rest.run()
     assert rest.state.ended is not None
     assert set(watch.ended) >= {task.id for task in world.spec.tasks}
@@ -339,7 +321,7 @@ def draw_rumours(rng: Random) -> list[Planned]:
     for _ in range(rng.choice((0, 0, 3, 8))):
         provider, time = rng.choice(("provider:first", "provider:three")), rng.uniform(0.0, 700.0)
         until_at = EPOCH_S + time + rng.choice((-50.0, 5.0, 300.0))
-        told.append((time, LimitHeard(provider, rng.choice(EFFECTS), "r", until_at, EPOCH_S, 1, "z")))
+        told.append((time, events.LimitHeard(provider, rng.choice(EFFECTS), "r", until_at, EPOCH_S, 1, "z")))
     return told
 
 
@@ -353,25 +335,25 @@ def test_promises_hold_under_limits_and_budgets(world: World, seed: int) -> None
     spec = replace(world.spec, limits=replace(world.spec.limits, **budgets), auto_release=rng.random() < 0.8)
     executor, watch = SimulatedExecutor(world.fate_of), Watch(spec)
 
-    def judged(ended: Exit) -> JobFinished:
+    def judged(ended: Exit) -> events.JobFinished:
         resets_at = rng.choice((None, EPOCH_S + executor.clock() + rng.choice((0.5, 900.0))))
         usage = Usage(10, rng.choice((0, 10)), rng.choice((None, 0.3, 0.9)), cost_source="agent")
         ran = ended.key.phase == "work" and ended.wait_status is not None
         return replace(judge(ended), resets_at=resets_at, usage=usage if ran else None, conversation="c")
 
-    def look(state: State, entry: Entry) -> None:
+    def look(state: State, entry: events.Entry) -> None:
         watch(state, entry)
         project(state)
 
     # what is held, for a limit or a soft budget, is released again and again
-    released = [(1e4 * number, RequestReceived(f"z{number}", "release")) for number in range(1, 31)]
+    released = [(1e4 * number, events.RequestReceived(f"z{number}", "release")) for number in range(1, 31)]
     planned = [*world.planned, *draw_rumours(rng), *released]
     state = Drive(spec, executor, planned, look, judged=judged).run().state
     assert state.free == state.spec.resources
     assert (state.running_jobs, state.money.reserved, state.money.working) == (0, 0, 0)
 
 
-def refold(spec: SessionSpec, entries: list[Entry]) -> tuple[list[list[Order]], Any]:
+def refold(spec: SessionSpec, entries: list[events.Entry]) -> tuple[list[list[Order]], Any]:
     """What would be decided after each entry, and the status at the end without its wall times."""
     state, decided = begin(spec), []
     for entry in entries:

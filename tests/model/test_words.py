@@ -19,17 +19,8 @@ from test_leftovers import left, make_older, reseal
 
 from sessionrun.cli.options import Age, Duration, Since
 from sessionrun.input.config import load_config
+from sessionrun.model import wording
 from sessionrun.model.units import MAX_DURATION_S, parse_age, parse_duration
-from sessionrun.model.wording import (
-    fit_counts,
-    follow_chain,
-    list_ids,
-    name_tasks,
-    tell_head,
-    tell_reason,
-    tell_span,
-    tell_until,
-)
 from sessionrun.model.words import WORDS, choose_word, tell_counts
 
 NO_CHANGE = {"files": 0, "insertions": 0, "deletions": 0}
@@ -149,7 +140,7 @@ def make_view(*tasks: dict[str, Any], **facts: Any) -> dict[str, Any]:
 
 def why(task: dict[str, Any], *others: dict[str, Any]) -> str:
     view = make_view(task, *others)
-    return tell_reason(view["tasks"][0], name_tasks(view), NOW)
+    return wording.tell_reason(view["tasks"][0], wording.name_tasks(view), NOW)
 
 
 @pytest.mark.parametrize(
@@ -191,44 +182,44 @@ def test_what_was_skipped_names_the_first_cause() -> None:
         "because migrate was lost: "
     )
     again = make_view(seed, {"id": "migrate", "status": "running", "outcome": None})
-    assert follow_chain(again["tasks"][0], name_tasks(again)) == []
+    assert wording.follow_chain(again["tasks"][0], wording.name_tasks(again)) == []
     assert why(seed, again["tasks"][1]) == "'migrate' did not succeed"
     assert why(skipped("a", why="gone")) == "'gone' did not succeed"
 
 
 def test_ids_are_as_many_as_fit() -> None:
     tasks = [failed(f"t{num:03}") for num in range(300)]
-    assert list_ids(tasks, 30) == "t000 t001 t002 and 297 more"
-    assert list_ids(tasks[:1], 2) == "t000"
+    assert wording.list_ids(tasks, 30) == "t000 t001 t002 and 297 more"
+    assert wording.list_ids(tasks[:1], 2) == "t000"
 
 
 def test_the_head_names_state_tasks_and_time() -> None:
     view = make_view(failed("a"), status="completed", ended_at="2026-01-02T04:01:02.400Z", name=None)
-    assert tell_head(view, NOW) == "0d6e3015: ended, 1 task, 1 h 01 m"
-    assert tell_head({**view, "state": "stopped", "stopped": ["keeper"]}, NOW).startswith(
+    assert wording.tell_head(view, NOW) == "0d6e3015: ended, 1 task, 1 h 01 m"
+    assert wording.tell_head({**view, "state": "stopped", "stopped": ["keeper"]}, NOW).startswith(
         "0d6e3015: stopped (keeper stopped), "
     )
     held = {"id": "a", "status": "pending", "outcome": None, "reason": "held: it", "reason_class": "held"}
     view = make_view({**held, "held_until": "2026-01-02T03:00:34.000Z"}, name=" two\nlines ")
-    assert tell_head(view, NOW).startswith("two lines (0d6e3015): held until ")
-    assert " (in 30 s), 1 task, 4.0 s" in tell_head(view, NOW)
+    assert wording.tell_head(view, NOW).startswith("two lines (0d6e3015): held until ")
+    assert " (in 30 s), 1 task, 4.0 s" in wording.tell_head(view, NOW)
 
 
 def test_counts_in_little_room_keep_what_needs_a_look() -> None:
     counts = {"landed": 4, "succeeded": 120, "bounced": 1, "failed": 2, "held": 3, "running": 0}
-    assert fit_counts(counts, 80) == "4 landed, 120 succeeded, 1 bounced, 2 failed, 3 held"
-    assert fit_counts(counts, 30) == "1 bounced, 2 failed, 3 held"
-    assert fit_counts({"succeeded": 100_000}, 12) == "100000 su..."
+    assert wording.fit_counts(counts, 80) == "4 landed, 120 succeeded, 1 bounced, 2 failed, 3 held"
+    assert wording.fit_counts(counts, 30) == "1 bounced, 2 failed, 3 held"
+    assert wording.fit_counts({"succeeded": 100_000}, 12) == "100000 su..."
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(59.94, "59.9 s"), (59.99, "1 m 00 s"), (7500, "2 h 05 m")])
 def test_spans(seconds: float, told: str) -> None:
-    assert tell_span(seconds) == told
+    assert wording.tell_span(seconds) == told
 
 
 def test_a_day_is_named_if_it_is_not_today() -> None:
-    assert tell_until("2026-01-02T03:01:04.000Z", NOW).count("-") == 0
-    assert tell_until("2026-01-05T03:01:04.000Z", NOW).count("-") == 2
+    assert wording.tell_until("2026-01-02T03:01:04.000Z", NOW).count("-") == 0
+    assert wording.tell_until("2026-01-05T03:01:04.000Z", NOW).count("-") == 2
 
 
 # --- times ---

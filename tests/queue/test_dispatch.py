@@ -494,9 +494,9 @@ def land_held(sessionrun: Command) -> None:
 
 def judge(sessionrun: Command, storm: Storm) -> None:
     """What must be true, and then nothing is left of any worktree."""
-    for path in sessionrun.results.glob("session-*"):
-        session = SessionDir(path)
-        eventually(lambda session=session: not session.is_alive())  # type: ignore[misc]
+    paths = [*sessionrun.results.glob("session-*")]
+    eventually(lambda: not any(SessionDir(path).is_alive() for path in paths))
+    for path in paths:
         done = sessionrun("clean", path.name.removeprefix("session-"), "--worktrees", "--json")
         assert (done.returncode, done.stderr) == (0, ""), done.stderr
     storm.judge()
@@ -528,8 +528,7 @@ def test_sixty_tasks_and_ten_kills(sessionrun: Command, say: Callable[[str], Non
     storm = begin(sessionrun)
     session_id, kills = launch(sessionrun), 0
     while kills < 10 and storm.left():
-        moment = time.monotonic() + chance.uniform(0.0, 2.0)
-        sessionrun.until(session_id, lambda view, at=moment: time.monotonic() >= at or view["ended_at"])  # type: ignore[misc]
+        await_some(chance.uniform(0.0, 2.0), session_id, sessionrun)
         kill_some(chance, sessionrun, session_id)
         kills += 1
         for lock in (storm.top / ".git").rglob("*.lock"):
@@ -560,6 +559,12 @@ def find_chain(folder: Path) -> list[psutil.Process]:
             if str(folder) in process.cmdline() and "SESSIONRUN_JOB" not in process.environ():
                 found.append(process)
     return found
+
+
+def await_some(seconds: float, session_id: str, sessionrun: Command) -> None:
+    """Let the session go on for so long, or until it ends."""
+    moment = time.monotonic() + seconds
+    sessionrun.until(session_id, lambda view: time.monotonic() >= moment or view["ended_at"])
 
 
 def go_on(sessionrun: Command, session_id: str) -> str:

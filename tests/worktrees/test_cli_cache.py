@@ -267,6 +267,8 @@ def test_a_repository_on_the_network(place: Place) -> None:
         )
         status = place.run({"prompts": [{"id": "a", "prompt": "echo x > x", "repo": url}]})
         assert outcomes(status) == {"a": ("succeeded", None)}
+        there = locate_mirror(place.cache, url)
+        assert f"\n  branch main-task-a in {there}: 1 file +1 -0\n" in place.command("results").stdout
     status = place.run({"prompts": [{"id": "b", "prompt": "true", "repo": url}]})
     assert outcomes(status) == {"b": ("failed", "repository_failed")}
     assert "unable to connect" in status["tasks"][0]["reason"]

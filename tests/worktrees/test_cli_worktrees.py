@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from conftest import Command, eventually
-from stages import Stage, git, lay_out_repository, make_program, make_repository_of, refresh, stage
+from stages import Stage, commit_all, git, lay_out_repository, make_program, make_repository_of, refresh, stage
 from terminal import Terminal
 from test_workspaces import Project as Repo
 from test_worktrees import by_id
@@ -184,10 +184,16 @@ def test_a_directory_that_the_base_commit_has_not_is_refused_unless_it_comes_alo
     comes_along = [
         {"id": "linked", "prompt": "pwd", "cwd": "linked", "links": "linked"},
         {"id": "included", "prompt": "cat x.log", "cwd": "data"},
+        {"id": "makes", "prompt": "mkdir new; touch new/made"},
+        {"id": "needs", "prompt": "ls made", "cwd": "new", "needs": "makes"},
     ]
     session = project.finish({"prompts": comes_along})
     assert project.status(session)["outcome"] == "succeeded"
     assert (project.directory(session) / "task-included.txt").read_text() == "x"
+    (new / "file").touch()
+    commit_all(project.cwd, "new")
+    done = project(*words, "--base", "HEAD~1", stdin=json.dumps([{"prompt": "true", "cwd": "new/deep*[x]"}]))
+    assert (done.returncode, f"in {base} ({base})" in done.stderr) == (2, True)
 
 
 # --- diff ---

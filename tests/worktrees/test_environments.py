@@ -23,6 +23,7 @@ from sessionrun.git.clone import make_excerpt
 from sessionrun.git.repository import find_repository
 from sessionrun.store.files import replace_file
 from sessionrun.store.jobfiles import load_record
+from sessionrun.store.trees import hold_entry
 from sessionrun.worktrees import request as asked
 from sessionrun.worktrees.environments import build as env_build
 from sessionrun.worktrees.environments import inputs
@@ -258,6 +259,15 @@ def test_one_process_builds_and_the_others_wait(shop: Shop) -> None:
 
 
 @pytest.mark.slow
+def test_a_wait_for_another_process_has_an_end(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    digest = shop.make("one", require_cache=True).made.digest
+    monkeypatch.setattr(env_build, "LIMIT_S", 0.3)
+    with hold_entry(shop.cache / digest, None):
+        report = shop.make("two")
+    assert report.problem == f"{shop.cache}/{digest}.lock was held for 0.3 s by another process"
+
+
+@pytest.mark.slow
 def test_an_environment_without_pytest_says_so(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     (shop.wheels / "pytest-1.0-py3-none-any.whl").unlink()
     make_other = shop.project / "pyproject.toml"
@@ -381,7 +391,10 @@ EXTRAS = "[project]\n[project.optional-dependencies]\ndev=['x']\ndocs=['y']\n"
     ],
 )
 def test_ways_in_their_order(texts: dict[str, str], requirements: list[str], ways: str) -> None:
-    assert " | ".join(way.name for way in order_ways(texts, requirements)) == ways
+    found = [*order_ways(texts, requirements)]
+    assert " | ".join(way.name for way in found) == ways
+    words = [word for way in found for word in way.words]
+    assert all(words[words.index(name) - 1] == "-r" for name in requirements)
 
 
 def test_dependency_groups_are_asked_for() -> None:

@@ -183,6 +183,18 @@ def test_a_hard_reset_spares_what_git_ignores_and_what_was_brought(sessionrun: C
         assert ignored[0] == ignored[1], "an agent that our program became is like any other"
 
 
+@pytest.mark.slow
+def test_a_round_whose_time_is_up_is_taken_back_and_kept_and_the_next_one_is_told(
+    sessionrun: Command, project: Project
+) -> None:
+    work = by_round("echo half > half.txt; sleep 60", "test ! -e half.txt; cp $SESSIONRUN_FEEDBACK told.txt")
+    check = {"commands": "test -e told.txt", "rounds": 2, "reset": "hard"}
+    plan = [{"id": "a", "prompt": work, "round_timeout": 5, "check": check}]
+    told = project.show(only_task(finish(sessionrun, project, plan))["commit"], "told.txt")
+    assert told.startswith(b"Your last round was stopped: no result after 5 s.")
+    assert "+half" in (folder_of(sessionrun, "a") / "a1-r1-work" / "round.patch").read_text()
+
+
 NOT_RUN = {
     "none": ("true", "no-such-program-at-all -q", "exit code 127 (not found) of: no-such-program-at-all -q"),
     "gone": ("true", "./venv/bin/tool", "exit code 127 (not found) of: ./venv/bin/tool"),

@@ -377,6 +377,7 @@ def test_where_a_task_begins_names_its_branch(project: Project, script: str) -> 
     [
         ("init -q place", "its branch has no commit yet: commit something first"),
         ("init -q --bare place", "is a bare repository or inside .git; start in a checkout of it"),
+        ("init -q place/.git/stray", r"is in no git repository; worktrees need one \(git init\)"),
     ],
 )
 def test_a_place_without_a_checkout_of_a_commit_is_refused(own_place: Path, words: str, why: str) -> None:
@@ -588,8 +589,10 @@ def test_a_submodule_of_the_task_before_is_no_work_of_the_next(nested: Project) 
     assert (again, nested.run("log", "-1", "--format=%s", cwd=path / "my lib")) == (path, "two")
     place = release(request, nested.folder())
     assert (place.kept, place.changed, place.branch) == (None, False, None)
-    nested.shell("git rm -qf 'my lib'; git commit -qm none", nested.top)
-    assert not (nested.begin_work("v", seats=seats, seat=1)[1] / "my lib").exists()
+    nested.shell(
+        "git rm -qf 'my lib'; mkdir 'my lib'; echo > 'my lib/x'; git add .; git commit -qm own", nested.top
+    )
+    assert os.listdir(nested.begin_work("v", seats=seats, seat=1)[1] / "my lib") == ["x"], "and no repository"
 
 
 def test_a_path_into_the_repository_is_none_of_a_submodule(nested: Project) -> None:

@@ -94,6 +94,21 @@ def worktrees(project: Project) -> list[Path]:
     return [Path(line.removeprefix("worktree ")) for line in lines if line.startswith("worktree ")][1:]
 
 
+@pytest.mark.slow
+def test_sessions_at_once_lose_nothing(sessionrun: Command, project: Project, own_place: Path) -> None:
+    """Two in one repository and one in another, with all worktrees in one directory."""
+    (own_place / "second").mkdir()
+    places, shared = (project, project, Project(own_place / "second")), own_place / "shared"
+    plan = [{"id": f"t{number}", "prompt": "echo $SESSIONRUN_SESSION > self"} for number in range(16)]
+    words = ("--worktree", "--worktree-dir", str(shared), "--max-parallel", "16")
+    ids = [start(sessionrun, one, plan, *words) for one in places]
+    for one, session_id in zip(places, ids, strict=True):
+        for task in wait(sessionrun, session_id)["tasks"]:
+            assert (task["outcome"], task["worktree_kept"]) == ("succeeded", None), task["reason"]
+            assert one.run("show", f"{task['branch']}:self") == session_id
+    assert worktrees(project) == [] and list(shared.iterdir()) == []
+
+
 # --- however a task ends ---
 
 

@@ -131,7 +131,8 @@ def story_lines(
         yield from [""] * bool(place)
         yield f"{escape_line(task['id'])} ({name}), in {escape_line(name_session(view))}"
         yield from word_lines(task, _tell_why(facts, task, tasks, now))
-        cause = next(reversed(follow_chain(task, tasks)), None)
+        chain = follow_chain(task, tasks)
+        cause = chain[-1] if chain else None
         if cause is not None:
             # what the first task said because of which it was skipped
             for section in read_sections(session, cause)[:1]:

@@ -8,9 +8,8 @@ from typing import Any
 from sessionrun.model.checks import CheckReport
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.keys import JobKey
-from sessionrun.model.spec import JOB_STATUS, SessionSpec, TaskSpec
+from sessionrun.model.spec import JOB_STATUS, SessionSpec
 from sessionrun.session.exports import find_behind, word_job
-from sessionrun.session.history import load_spec_now
 from sessionrun.store.jobfiles import load_answer
 from sessionrun.store.session import SessionDir
 
@@ -21,9 +20,8 @@ def summarise_jobs(session: SessionDir, spec: SessionSpec, status: Mapping[str, 
     if not exports:
         return None
     tasks = {task["id"]: task for task in status["tasks"]}
-    specs = {task.id: task for task in load_spec_now(session).tasks}
     results = [
-        _describe(session, spec, specs, job_id, [tasks[part] for part in parts if part in tasks])
+        _describe(session, job_id, [tasks[part] for part in parts if part in tasks])
         for export in exports
         for job_id, parts in export.settings["jobs"].items()
     ]
@@ -50,32 +48,23 @@ def find_export_problems(session: SessionDir, spec: SessionSpec, status: Mapping
     return problems or [f"{path} could not be brought up to date: {why}" for path in find_behind(session, spec)]
 
 
-def _describe(
-    session: SessionDir,
-    spec: SessionSpec,
-    specs: Mapping[str, TaskSpec],
-    job_id: str,
-    parts: Sequence[Mapping[str, Any]],
-) -> dict[str, Any]:
+def _describe(session: SessionDir, job_id: str, parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     word, error = word_job(parts)
     skipped = next((task["reason"] for task in parts if task["outcome"] in ("skipped", "cancelled")), None)
-    tests: dict[str, int | None] = {}
-    work: dict[str, int | None] = {}
+    tests: dict[str, int] = {}
+    work: dict[str, int] = {}
     earlier: list[str] = []
     for task in parts:
-        report, brief, agent = _find_report(session, task), specs[task["id"]].brief, spec.agents.get(task["agent"])
-        written: Mapping[str, int | None] = report.written if report else {}
-        if not written and brief and agent and agent.edits and task["outcome"] == "succeeded":
-            written = dict.fromkeys(brief.outputs)  # how many lines the agent wrote is not known
-        (tests if task["id"] == f"{job_id}.test" else work).update(written)
-        earlier += report.earlier if report else ()
-    counts = [count for count in work.values() if count is not None]
+        report = _find_report(session, task)
+        if report is not None:
+            (tests if task["id"] == f"{job_id}.test" else work).update(report.written)
+            earlier += report.earlier
     return {
         "job_id": job_id,
         "status": "skipped" if word == "created" else word,
         "error": error or skipped,
         "output_paths": list(work),
-        "output_lines": sum(counts) if counts else None,
+        "output_lines": sum(work.values()) if work else None,
         "test_path": next(iter(tests), None),
         "test_lines": next(iter(tests.values()), None),
         "retry_attempted": any(task["round"] > 1 or task["attempt"] > 1 for task in parts),

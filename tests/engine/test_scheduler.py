@@ -3,7 +3,7 @@
 A line is ``input & input -> order; order``; no arrow means that nothing is ordered.  Inputs:
 
     begin                         nothing yet, only the first decision
-    started|passed|failed|lost|interrupted KEY     what became of a job
+    started|passed|lost|interrupted KEY / failed KEY [REASON]     what became of a job
     void KEY / refused KEY        it never ran, by a fault / for want of room (counts for nothing)
     cancel [ID ...]               a request, for the whole session when it names nobody
     cancel-now [ID ...] / retry [ID ...] [OUTCOME ...] / pause [ID ...] / unpause [ID ...]
@@ -297,6 +297,13 @@ HISTORIES: dict[str, History] = {
         started a/2/1/work/1 -> wake 15
         failed a/2/1/work/1 -> start a/2/1/release/1
         passed a/2/1/release/1 -> end a failed exit: 1; session completed failed
+        """,
+    ),
+    "what another try cannot mend is not tried again": History(
+        (task("a", retries=5, check=CHECK),),
+        """
+        to a/1/1/check/1
+        failed a/1/1/check/1 check_not_run -> end a failed exit: 1; session completed failed
         """,
     ),
     "max_failures: nothing new starts, none comes; what runs goes on, what failed stays failed": History(
@@ -693,8 +700,9 @@ class Play(Scripted):
         if verb == "passed":
             return passed(parse_job_key(name))
         if verb == "failed":
+            reason = words[1] if words[1:] else "exit"
             return events.JobFinished(
-                parse_job_key(name), "failed", "exit", "exit: 1", wait_status=256, exit_code=1
+                parse_job_key(name), "failed", reason, "exit: 1", wait_status=256, exit_code=1
             )
         if verb in ("void", "refused"):
             return events.JobLost(parse_job_key(name), "void", "gone", counts=verb == "void")

@@ -88,6 +88,7 @@ STORIES: Final[dict[str, list[Row]]] = {
         (":touch mended", 0, ""),
         ("retry", 0, "retrying 2 tasks", "good=succeeded/1 bad=succeeded/2 dep=succeeded/1 long=running/1"),
         ("retry", 0, "nothing to retry"),
+        ("retry -q", 0, ""),
         ("retry --json", 0, '"tasks":[]'),
         (":touch go", 0, "", "long=succeeded/1 last=succeeded/1"),
         ("wait", 0, "6 of 6 ended: "),

@@ -103,9 +103,12 @@ TABLE = (
     ("status abc", "status abc"),
     ("ls --all", "list --all"),
     ("ps", "list --state running,recovering"),
+    ("overview", "list --totals"),
     ("kill last", "cancel --now last"),
+    ("rm last --dry-run", "clean last --dry-run"),
     ("--json ls", "list --json"),
     ("-V", "--version"),
+    ("version", "--version"),
     ("run ls", "run ls"),
     # our own flags stay
     ("-h", "-h"),

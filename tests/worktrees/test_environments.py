@@ -259,12 +259,15 @@ def test_one_process_builds_and_the_others_wait(shop: Shop) -> None:
 
 
 @pytest.mark.slow
-def test_a_wait_for_another_process_has_an_end(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_for_another_process_is_said_and_has_an_end(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     digest = shop.make("one", require_cache=True).made.digest
     monkeypatch.setattr(env_build, "LIMIT_S", 0.3)
     with hold_entry(shop.cache / digest, None):
         report = shop.make("two")
     assert report.problem == f"{shop.cache}/{digest}.lock was held for 0.3 s by another process"
+    assert "another process builds it" in capfd.readouterr().out
 
 
 @pytest.mark.slow

@@ -33,6 +33,7 @@ from sessionrun.model.places import EnvironmentStep, MadeEnvironment
 from sessionrun.store import programs, trees
 from sessionrun.store.files import read_end, replace_file
 from sessionrun.store.jobfiles import load_record, load_usable
+from sessionrun.store.locks import is_held
 from sessionrun.walls.argv import Walls, clear_ways
 from sessionrun.walls.build import raise_if_any
 from sessionrun.walls.shell import END_S, run_alone, word_end
@@ -329,6 +330,11 @@ class Making:
         """The manifest of the entry, which is made unless another process did so; whether it was made now."""
         if self.request.require_cache:
             raise EnvironmentProblem(f"the cache has no environment {self.digest}, and nothing may be built")
+        if is_held(trees.lock_path(self.entry)):
+            print(
+                f"environment: another process builds it: it is waited for, up to {LIMIT_S / 60:.0f} minutes",
+                flush=True,
+            )
         with trees.hold_entry(self.entry, LIMIT_S):
             trees.sweep_entry(self.entry)
             manifest = self._use(held)

@@ -31,12 +31,12 @@ class Size(NamedTuple):
 ROOMS: Final[Mapping[str, Size]] = {
     "sessionrun": Size(4, 477, 266),
     "agents": Size(13, 2769, 1708),
-    "checks": Size(15, 3509, 2267),
-    "cli": Size(30, 5791, 3495),
-    "client": Size(28, 5985, 3686),
-    "cluster": Size(23, 5125, 3086),
+    "checks": Size(15, 3543, 2285),
+    "cli": Size(30, 5798, 3500),
+    "client": Size(28, 5974, 3676),
+    "cluster": Size(23, 5128, 3088),
     "doors": Size(9, 2472, 1650),
-    "engine": Size(11, 3185, 1944),
+    "engine": Size(11, 3187, 1946),
     "git": Size(8, 1729, 1005),
     "input": Size(17, 3987, 2522),
     "keeper": Size(9, 1572, 978),
@@ -45,14 +45,14 @@ ROOMS: Final[Mapping[str, Size]] = {
     "queue": Size(14, 3165, 1912),
     "session": Size(15, 3652, 2171),
     "store": Size(17, 2985, 1623),
-    "walls": Size(20, 3259, 1950),
-    "worktrees": Size(21, 5825, 3498),
+    "walls": Size(20, 3266, 1957),
+    "worktrees": Size(21, 5833, 3508),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(289, 62416, 37609)
-TESTS_LINES: Final = 50_408
-PAGES_LINES: Final = 9428
+PACKAGE_BUDGET: Final = Size(289, 62466, 37643)
+TESTS_LINES: Final = 50_483
+PAGES_LINES: Final = 9429
 
 
 @cache

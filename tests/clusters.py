@@ -20,7 +20,7 @@ from typing import Any, cast
 import psutil
 import pytest
 from conftest import Command, eventually
-from stages import make_repository_of
+from stages import begin_repository, git
 
 from sessionrun.cluster.address import find_certs_dir, make_certs
 from sessionrun.cluster.dask_executor import Arrivals
@@ -363,8 +363,12 @@ def find_own_address() -> str:
 
 
 def make_repository(path: Path) -> Path:
-    """A repository with a commit on main."""
-    make_repository_of(path, {"f": "base\n"})
+    """A repository with a commit on main; what a cluster has written there before is in none."""
+    path.mkdir(parents=True, exist_ok=True)
+    begin_repository(path)
+    (path / "f").write_text("base\n")
+    git(path, "add", "f")
+    git(path, "commit", "-q", "-m", "base")
     return path
 
 

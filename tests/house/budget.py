@@ -51,7 +51,7 @@ ROOMS: Final[Mapping[str, Size]] = {
 """What each room may have: no room lends to another but by a change of these rows."""
 
 PACKAGE_BUDGET: Final = Size(289, 62466, 37643)
-TESTS_LINES: Final = 50_483
+TESTS_LINES: Final = 50_487
 PAGES_LINES: Final = 9429
 
 

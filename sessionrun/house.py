@@ -182,7 +182,7 @@ HOUSE: Final[tuple[Business, ...]] = (
             ),
         ),
         findings="worktrees.findings:FINDINGS",
-        outputs="worktrees.findings:OUTPUTS",
+        outputs="worktrees.outputs:OUTPUTS",
     ),
     Business(
         "checks",

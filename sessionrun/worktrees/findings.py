@@ -2,8 +2,6 @@
 
 `doctor` changes nothing of it: `clean` and `resume` do.  A branch that holds work is not a finding: the user
 merges it at any time.
-
-Also the shapes of what `diff` and `precache` print with `--json`.
 """
 
 from __future__ import annotations
@@ -17,16 +15,13 @@ from typing import TYPE_CHECKING, Final
 
 from sessionrun.client.evidence import Evidence, find_marked, find_recorded
 from sessionrun.client.findings import Finding, Findings, Kind, Leftover, error, warning
-from sessionrun.client.shapes import only, several
 from sessionrun.engine.task import TaskState
 from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.places import Repository
 from sessionrun.model.repositories import has_worktree, repository_of
-from sessionrun.model.shown import Task
 from sessionrun.model.spec import TaskSpec, title_of
 from sessionrun.store import locks
 from sessionrun.store.jobfiles import ANSWER
-from sessionrun.worktrees.diff import DIFF_KEYS
 
 if TYPE_CHECKING:
     from sessionrun.store.space import Cached
@@ -208,31 +203,3 @@ FINDINGS: Final = Findings(
     sweep_repository=sweep_repository,
     list_kinds=list_kinds,
 )
-
-
-# --- outputs ---
-
-DIFF: Final = {"session_id": str, "tasks": [{**only(Task, DIFF_KEYS), "patch": str | None}]}
-_PREBUILT: Final = {
-    "digest": str | None,
-    "tasks": [str],
-    "path": str | None,
-    "cached": bool,
-    "error": str | None,
-    "log": str | None,
-    "duration_s": float,
-}
-PRECACHED: Final = {
-    "repositories": [
-        {
-            "repo": str,
-            "mirror": str | None,
-            "refs": [{"ref": str | None, "commit": str | None}],
-            "error": str | None,
-            "duration_s": float,
-            "environments": [_PREBUILT],
-        }
-    ]
-}
-
-OUTPUTS: Final = {"diff": several(DIFF), "precache": (PRECACHED,)}

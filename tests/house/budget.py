@@ -46,11 +46,11 @@ ROOMS: Final[Mapping[str, Size]] = {
     "session": Size(15, 3652, 2171),
     "store": Size(17, 2985, 1623),
     "walls": Size(20, 3266, 1957),
-    "worktrees": Size(21, 5833, 3508),
+    "worktrees": Size(22, 5834, 3508),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(289, 62466, 37643)
+PACKAGE_BUDGET: Final = Size(290, 62467, 37643)
 TESTS_LINES: Final = 50_487
 PAGES_LINES: Final = 9429
 

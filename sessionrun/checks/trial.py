@@ -24,7 +24,7 @@ from sessionrun.model.checks import Counts
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Place
 from sessionrun.model.spec import AND_THEN
-from sessionrun.store.files import make_directories, read_end, read_regular
+from sessionrun.store.files import make_directories, open_regular, read_regular
 from sessionrun.store.jobfiles import read_tail
 from sessionrun.walls.argv import Walls
 from sessionrun.walls.shell import Shell
@@ -211,8 +211,9 @@ def _date_reports(directory: Path) -> dict[Path, tuple[int, int]]:
 
 def _read_from(path: Path, begin: int) -> str:
     """What was printed from there on, without the beginning of what is very long."""
-    printed = max(0, path.stat().st_size - begin)
-    return read_end(path, min(printed, MAX_OUTPUT)).decode("utf-8", "replace")
+    with open(path, "rb", opener=open_regular) as stream:  # one that the work put in its place proves nothing
+        stream.seek(max(begin, os.fstat(stream.fileno()).st_size - MAX_OUTPUT))
+        return stream.read(MAX_OUTPUT).decode("utf-8", "replace")
 
 
 def _name(runner: str, report: Tests, directory: Path) -> RanTests:

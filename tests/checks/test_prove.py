@@ -17,7 +17,7 @@ from calls import Calls, needs_calls
 from stages import commit_all, git, make_repository_of
 from test_cli_worktrees import Finished, Project, finished, project_in, stage
 
-from sessionrun.checks import testing
+from sessionrun.checks import testing, trial
 from sessionrun.checks.audit import find_notes
 from sessionrun.checks.crossing import NotApplicable, add_tests, take_source
 from sessionrun.checks.prove import find_verdict
@@ -38,6 +38,7 @@ from sessionrun.checks.trial import Ran
 from sessionrun.git.git import Git
 from sessionrun.model.checks import HiddenTests
 from sessionrun.model.places import Place
+from sessionrun.store.files import NotRegular
 from sessionrun.store.jobfiles import KNOWN
 
 __all__ = ["finished", "stage"]
@@ -229,6 +230,12 @@ def test_examples_are_tests_if_doctest_is_used() -> None:
     assert testing.runs_doctests((), read, read.__getitem__)
     assert testing.runs_doctests(("python -m doctest a.py",), (), str)
     assert not testing.runs_doctests(("pytest",), {"Makefile": ""}, str)
+
+
+def test_a_file_in_the_place_of_what_was_printed_proves_nothing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "printed")
+    with pytest.raises(NotRegular):
+        trial._read_from(tmp_path / "printed", 0)
 
 
 def test_keys_of_a_package() -> None:

@@ -31,7 +31,7 @@ class Size(NamedTuple):
 ROOMS: Final[Mapping[str, Size]] = {
     "sessionrun": Size(4, 477, 266),
     "agents": Size(13, 2769, 1708),
-    "checks": Size(15, 3543, 2285),
+    "checks": Size(15, 3544, 2286),
     "cli": Size(30, 5798, 3500),
     "client": Size(28, 5974, 3676),
     "cluster": Size(23, 5128, 3088),
@@ -50,8 +50,8 @@ ROOMS: Final[Mapping[str, Size]] = {
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(290, 62467, 37643)
-TESTS_LINES: Final = 50_487
+PACKAGE_BUDGET: Final = Size(290, 62468, 37644)
+TESTS_LINES: Final = 50_494
 PAGES_LINES: Final = 9429
 
 

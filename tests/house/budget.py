@@ -51,8 +51,8 @@ ROOMS: Final[Mapping[str, Size]] = {
 """What each room may have: no room lends to another but by a change of these rows."""
 
 PACKAGE_BUDGET: Final = Size(290, 62468, 37644)
-TESTS_LINES: Final = 50_494
-PAGES_LINES: Final = 9429
+TESTS_LINES: Final = 50_471
+PAGES_LINES: Final = 9434
 
 
 @cache

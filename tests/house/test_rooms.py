@@ -18,7 +18,6 @@ from functools import cache, cached_property
 from graphlib import TopologicalSorter
 from importlib import import_module
 from pathlib import Path
-from typing import TypeGuard
 
 import pytest
 
@@ -483,28 +482,6 @@ def test_a_change_inside_a_record_is_a_change_of_the_state(source: str) -> None:
 
 
 # --- size and names ---
-
-
-def test_public_methods_say_what_they_do() -> None:
-    """A method has the words of a class that its own is built on, or names: these are not told again."""
-    classes = [
-        (module, node)
-        for module in modules().values()
-        for node in module.tree.body
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-    ]
-    methods = [(module, one, node) for module, one in classes for node in one.body]
-    told = {(one.name, node.name) for _, one, node in methods if is_public(node) and ast.get_docstring(node)}
-    for module, one, node in methods:
-        if is_public(node):
-            others = re.findall(r"\w+", f"{list(map(ast.unparse, one.bases))} {ast.get_docstring(one)}")
-            is_obvious = ast.unparse(node.body[-1]) == "..."  # the name of a protocol's constant
-            is_told = any((name, node.name) in told for name in [one.name, *others])
-            assert is_told or is_obvious, f"{module.name}.{one.name}.{node.name}"
-
-
-def is_public(node: ast.AST) -> TypeGuard[ast.FunctionDef]:
-    return isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
 
 
 def test_names_say_something_and_functions_are_small() -> None:

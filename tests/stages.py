@@ -51,9 +51,13 @@ def git(top: Path, *words: str) -> str:
     return subprocess.run(argv, cwd=top, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def begin_repository(top: Path) -> None:
+def begin_repository(top: Path, names: str = "sha1") -> None:
     """An empty repository of Ann's on `main`, without git's sample hooks."""
-    for words in ("init -q -b main", "config user.name Ann", "config user.email ann@example.org"):
+    for words in (
+        f"init -q -b main --object-format={names}",
+        "config user.name Ann",
+        "config user.email ann@example.org",
+    ):
         git(top, *words.split())
     for sample in (top / ".git" / "hooks").glob("*.sample"):
         sample.unlink()
@@ -96,10 +100,10 @@ refs_are_files = pytest.mark.skipif(
 )
 
 
-def make_repository_of(top: Path, files: Mapping[str, str]) -> None:
+def make_repository_of(top: Path, files: Mapping[str, str], names: str = "sha1") -> None:
     """A repository of Ann's with these files in one commit."""
     top.mkdir(parents=True, exist_ok=True)
-    begin_repository(top)
+    begin_repository(top, names)
     write_files(top, files)
     git(top, "add", "-A")
     git(top, "commit", "-q", "--allow-empty", "-m", "first")

@@ -30,6 +30,7 @@ from sessionrun.git.private import word_settings
 from sessionrun.model.errors import RepositoryFailed
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import SCHEMES, WORKSPACE_LIMIT_S, is_path
+from sessionrun.model.repositories import list_formats
 from sessionrun.store.files import list_folders, make_directories, open_regular, read_regular
 from sessionrun.store.trees import make_entry, remove_entry, sweep_entry
 
@@ -214,7 +215,7 @@ def make_excerpt(
         return
     make_directories(path.parent)
     with make_entry(path, sync_repository) as draft:
-        make_repository(draft, "ref: refs/heads/none", [("core.bare", "true")])
+        make_repository(draft, "ref: refs/heads/none", [("core.bare", "true"), *list_formats(commit)])
         with (
             open_room(mirror, "", folder, limit_s=limit_s) as source,
             open_room(draft, str(source.git.directory), folder, limit_s=limit_s) as room,

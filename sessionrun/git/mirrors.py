@@ -16,11 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from sessionrun.git.clone import Room, make_repository, open_room, sync_repository
+from sessionrun.git.clone import Room, make_repository, open_room, sync_repository, write_settings
 from sessionrun.git.git import Git
 from sessionrun.model.errors import RepositoryFailed, name_some
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Start, Upstream, is_commit, is_path, name_readably
+from sessionrun.model.repositories import list_formats
 from sessionrun.store import trees
 from sessionrun.store.files import read_regular
 from sessionrun.store.jobfiles import load_usable, write_record
@@ -150,22 +151,26 @@ def _fetch(upstream: Upstream, folder: Path | None, limit_s: float | None) -> St
     is_new = not mirror.exists()
     if is_new:
         with trees.make_entry(mirror, sync_repository) as draft:
-            make_repository(draft, "ref: refs/heads/main", (*_SETTINGS, ("remote.origin.url", repo)))
+            settings = (*_SETTINGS, ("remote.origin.url", repo))
+            make_repository(draft, "ref: refs/heads/main", settings)
             with open_room(draft, repo, folder, limit_s=limit_s) as room:
-                _renew(room)
+                head = room.list_head()
+            write_settings(draft, (*settings, *list_formats(head[1])))
+            with open_room(draft, repo, folder, limit_s=limit_s) as room:
+                _renew(room, head)
                 room.git("pack-refs", "--all")
             write_record(draft / MARKER, Marker(repo))
     check_whole(mirror, repo)
     (mirror / "objects" / "info" / "alternates").unlink(missing_ok=True)  # only a task can have put it there
     with open_room(mirror, repo, folder, limit_s=limit_s) as room:
         if not (is_new or (ref is not None and is_commit(ref) and room.git.commit_of(ref))):
-            _renew(room)
+            _renew(room, room.list_head())
         return _fetch_ref(room, ref)
 
 
-def _renew(room: Room) -> None:
-    """Fetch all branches and tags, and learn what HEAD is."""
-    branch, commit = room.list_head()
+def _renew(room: Room, head: tuple[str | None, str | None]) -> None:
+    """Fetch all branches and tags, and note what HEAD is; `head` is as of `Room.list_head`."""
+    branch, commit = head
     shallow, options = room.real / "shallow", ["--prune", "--tags", "--force"]
     if os.path.lexists(shallow):  # an agent fetched a part of the history: fetch the rest
         (room.git.directory / "shallow").write_bytes(read_regular(shallow))

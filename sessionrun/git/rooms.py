@@ -26,6 +26,7 @@ from sessionrun.git.clone import list_alternates, list_tags, make_repository, wr
 from sessionrun.git.git import Git, GitError, split_names
 from sessionrun.git.private import Fence
 from sessionrun.model.places import Repository
+from sessionrun.model.repositories import list_formats
 from sessionrun.store.files import is_folder, make_directories
 from sessionrun.store.trees import remove_entry, remove_tree
 
@@ -176,8 +177,9 @@ def fill_submodules(git: Git, places: Sequence[Path]) -> None:
         top.mkdir()
         own = replace(git, directory=top, common=top / ".git", git_dir=top / ".git", index=None, trial=None)
         for store in (place / _MODULES / name for place in places if (place / _MODULES / name).is_dir()):
-            formats = [("extensions.objectformat", "sha256")] if len(commit) == 64 else []
-            make_repository(top / ".git", commit, formats, of=store, refs=f"{commit} {FILLED}\n".encode())
+            make_repository(
+                top / ".git", commit, list_formats(commit), of=store, refs=f"{commit} {FILLED}\n".encode()
+            )
             if _has(own, commit):
                 (top / ".git" / MARK).touch()
                 own("read-tree", "-u", "--reset", commit)

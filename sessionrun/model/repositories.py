@@ -46,14 +46,30 @@ def repository_of(spec: SessionSpec, task: TaskSpec, start: Start | None = None)
     worktree_dir = site.worktree_dir or f"{site.cache_dir}/worktrees/{stem}"
     if upstream.history is not None:  # it holds an excerpt of the mirror; see `git.clone`
         mirror = f"{worktree_dir}/.excerpt-{spec.session_id}-{task.id}.git"
-    return Repository(
+    repository = Repository(
         top=mirror,
         common_dir=mirror,
-        base_branch=start.name if start else "",
-        base_commit=start.commit if start else "",
+        base_branch="",
+        base_commit="",
         worktree_dir=worktree_dir,
         keep=site.keep,
         excludes=site.excludes,
         settings=replace(settings, git_dir=mirror),
         upstream=upstream.repo,
     )
+    return begin_at(repository, start) if start else repository
+
+
+def begin_at(repository: Repository, start: Start) -> Repository:
+    """The repository of a mirror's task that begins there; only then it is known how its objects are named."""
+    settings = repository.settings
+    if settings is not None:
+        settings = replace(settings, config=(*settings.config, *list_formats(start.commit)))
+    return replace(repository, base_branch=start.name, base_commit=start.commit, settings=settings)
+
+
+def list_formats(commit: str | None) -> list[tuple[str, str]]:
+    """The settings by which git understands a repository whose objects have names like that of `commit`."""
+    if commit is None or len(commit) != 64:
+        return []
+    return [("core.repositoryformatversion", "1"), ("extensions.objectformat", "sha256")]

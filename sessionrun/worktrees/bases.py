@@ -30,6 +30,7 @@ from sessionrun.git.private import Fence
 from sessionrun.model.errors import InputError, SessionrunError, name_some
 from sessionrun.model.landings import DROPPED, KEPT, MendBase
 from sessionrun.model.places import Handed, Place
+from sessionrun.model.repositories import begin_at
 from sessionrun.worktrees.registration import branch_stem, read_heads
 from sessionrun.worktrees.request import NeedsConflict, WorkspaceRequest
 
@@ -256,7 +257,7 @@ def settle_start(request: WorkspaceRequest, folder: Path) -> Iterator[WorkspaceR
     note = folder.absolute().parents[1] / f".start-{ref[:20]}.json"
     limit_s = request.git_limit_s
     with use_mirror(upstream, note, folder, require_cache=request.require_cache, limit_s=limit_s) as start:
-        repository = replace(request.repository, base_branch=start.name, base_commit=start.commit)
+        repository = begin_at(request.repository, start)
         if upstream.history is not None:
             path, mirror = Path(repository.common_dir), Path(upstream.mirror)
             make_excerpt(path, mirror, start.commit, upstream.history, folder, limit_s=limit_s)

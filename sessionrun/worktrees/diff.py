@@ -100,12 +100,14 @@ def _read_pieces(session: SessionDir, task: dict[str, Any], *, stat: bool, alone
 def _diff_now(session: SessionDir, task: dict[str, Any], *, stat: bool) -> bytes:
     """The changes without a patch: the task's worktree or, if it is gone, its branch, against the base commit."""
     from sessionrun.git.private import open_fence
+    from sessionrun.model.places import Start
     from sessionrun.model.repositories import repository_of
     from sessionrun.session.history import load_spec_now
 
     spec = load_spec_now(session)
     own = next((one for one in spec.tasks if one.id == task["id"]), None)
-    repository = spec.repository if own is None else repository_of(spec, own)
+    begun = Start("", task["base_commit"]) if task["base_commit"] else None
+    repository = spec.repository if own is None else repository_of(spec, own, begun)
     if repository is None:
         raise StoreError(f"{session.status_path} is damaged: it names branches, and the session has no repository")
     shape = ("--stat",) if stat else ("-p", "--binary", "--full-index")

@@ -336,7 +336,8 @@ def check_branch(spec: SessionSpec, task: TaskState) -> None:
     """Refuse a task whose branch does not hold its work any more, or is in use; PREPARE would find the same."""
     from sessionrun.engine.task import is_empty
 
-    repository, earlier = repository_of(spec, task.spec), task.place
+    earlier = task.place
+    repository = repository_of(spec, task.spec, earlier.start if earlier else None)
     if not has_worktree(task.spec) or repository is None or earlier is None or is_empty(earlier):
         return
     from sessionrun.worktrees.request import WorkspaceRequest

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from shutil import rmtree
 from types import MappingProxyType
 from typing import Any
 from unittest.mock import Mock
@@ -156,7 +157,11 @@ def test_mirrors_of_different_repositories_have_different_names(place: Place) ->
     assert len({locate_mirror(place.root, repo).name for repo in repos}) == len(repos)
 
 
-def test_a_mirror_has_all_branches_and_tags_and_no_task_branch(place: Place) -> None:
+@pytest.mark.parametrize("names", ["sha1", "sha256"])
+def test_a_mirror_has_all_branches_and_tags_and_no_task_branch(place: Place, names: str) -> None:
+    rmtree(place.top / ".git")
+    begin_repository(place.top, names)
+    place.commit()
     first = place.run("rev-parse", "HEAD")
     place.run("tag", "-a", "-m", "one", "v1")
     place.run("checkout", "-q", "-b", "feature/x")
@@ -169,6 +174,10 @@ def test_a_mirror_has_all_branches_and_tags_and_no_task_branch(place: Place) -> 
     assert place.run("for-each-ref", "refs/heads", cwd=place.mirror) == ""
     assert place.run("fsck", "--full", cwd=place.mirror) == ""
     assert not list(place.mirror.parent.glob(".new-*"))
+    make_excerpt(place.root / "own.git", place.mirror, second, 0)
+    assert place.run("rev-list", "--all", cwd=place.root / "own.git") == second
+    third = place.commit()
+    assert place.use("feature/x", note="f") == Start("feature/x", third)
 
 
 def test_tasks_of_one_session_begin_at_the_same_commit_and_a_new_session_at_the_new_one(place: Place) -> None:

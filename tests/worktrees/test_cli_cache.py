@@ -29,15 +29,14 @@ from sessionrun.store.trees import lock_path
 
 
 class Place:
-    """Two repositories, and the command in a directory that is in none."""
+    """Two repositories, each with its kind of names of objects, and the command in a directory that is in none."""
 
     def __init__(self, root: Path, command: Command) -> None:
         self.root = root
         self.command = command
         self.cache = root / "cache"
-        for name in ("one", "two"):
-            top = root / name
-            make_repository_of(top, {"sub/name.txt": f"{name}\n"})
+        for name, names in (("one", "sha1"), ("two", "sha256")):
+            make_repository_of(root / name, {"sub/name.txt": f"{name}\n"}, names)
 
     def write(self, plan: object) -> str:
         (self.root / "plan.json").write_text(json.dumps(plan))

@@ -21,7 +21,7 @@ from sessionrun.client.lookup import name_for_command
 from sessionrun.client.reading.telling import read_sections
 from sessionrun.model.wording import (
     clip,
-    follow_chain,
+    find_cause,
     list_ids,
     name_session,
     name_tasks,
@@ -131,8 +131,7 @@ def story_lines(
         yield from [""] * bool(place)
         yield f"{escape_line(task['id'])} ({name}), in {escape_line(name_session(view))}"
         yield from word_lines(task, _tell_why(facts, task, tasks, now))
-        chain = follow_chain(task, tasks)
-        cause = chain[-1] if chain else None
+        cause = find_cause(task, tasks)
         if cause is not None:
             # what the first task said because of which it was skipped
             for section in read_sections(session, cause)[:1]:

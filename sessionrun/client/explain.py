@@ -72,7 +72,9 @@ def explain(session: SessionDir, wanted: Sequence[str] = ()) -> tuple[dict[str, 
 def explain_session(grounds: Grounds) -> dict[str, Any]:
     """The session, and every task that has not ended."""
     view, state = grounds.view, grounds.state
-    tasks = [_explain_task(grounds, shown) for shown in view["tasks"]]
+    tasks = [_explain_task(grounds, shown) for shown in view["tasks"] if shown["status"] != "completed"]
+    causes = [shown["word"] for shown in view["tasks"] if shown["status"] == "completed"]
+    causes += [task["cause"] for task in tasks]
     dead = view["status"] == "interrupted"
     works = [task for task in view["tasks"] if task.get("landing") and not task.get("mends")]
     held = [name for name in sorted(state.holds) if not (state.ended is not None and name in PACED)]
@@ -80,11 +82,11 @@ def explain_session(grounds: Grounds) -> dict[str, Any]:
         **view,
         "holds": [*_describe_request(state.held), *(_describe_hold(state, name) for name in held)],
         "tokens": [_describe_token(grounds, name) for name in sorted(state.spec.resources)],
-        "causes": dict(sorted(Counter(task["cause"] for task in tasks).items())),
+        "causes": dict(sorted(Counter(causes).items())),
         "landings": dict(sorted(Counter(str(task["landing"]["status"]) for task in works).items())),
         "resume": f"sessionrun resume {view['session_id']}" if dead and not grounds.evidence.damage else None,
         "damage": grounds.evidence.damage,
-        "tasks": [task for task in tasks if task["status"] != "completed"],
+        "tasks": tasks,
     }
 
 

@@ -39,6 +39,11 @@ SAID: Final = "said"
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
+_NEEDED: Final = re.compile("need: '([^']+)' ")
+"""As the engine words it, with the first cause."""
+
+_NO_SUCCESS: Final = (*BAD, "cancelled", "skipped")
+
 Task = Mapping[str, Any]
 View = Mapping[str, Any]
 
@@ -156,16 +161,27 @@ def tell_reason(task: Task, tasks: Mapping[str, Task], now: float) -> str:
         return ", ".join([*filter(None, words), *([tell_until(until, now)] if until else [])])
     if landing and landing["reason"] and task["outcome"] == "succeeded" and landing["status"] != "landed":
         return clean_reason(landing["reason"], landing.get("reason_class"))
-    chain = follow_chain(task, tasks)
-    if not chain:
+    cause = find_cause(task, tasks)
+    if cause is None:
         return clean_reason(task["reason"], task["reason_class"])
-    return f"because {chain[-1]['id']} {_tell_end(chain[-1], tasks, now)}"
+    return f"because {cause['id']} {_tell_end(cause, tasks, now)}"
 
 
 def with_reason(words: str, reason: str) -> str:
     """``failed: exit code 1``, ``skipped because a failed``; the words alone where there is no reason."""
     between = "" if not reason else " " if reason.startswith("because ") else ": "
     return f"{words}{between}{reason}"
+
+
+def find_cause(task: Task, tasks: Mapping[str, Task]) -> Task | None:
+    """The first task because of which one was skipped; None as with an empty `follow_chain`."""
+    # The reason names it.  To walk from each task of a long chain takes the square of its length.
+    if named := _NEEDED.match((task["word"] == "skipped" and task["reason"]) or ""):
+        cause = tasks.get(named[1])
+        if cause is not None and cause["word"] in _NO_SUCCESS and cause["reason_class"] != "need":
+            return cause
+    chain = follow_chain(task, tasks)
+    return chain[-1] if chain else None
 
 
 def follow_chain(task: Task, tasks: Mapping[str, Task]) -> list[Task]:
@@ -177,7 +193,7 @@ def follow_chain(task: Task, tasks: Mapping[str, Task]) -> list[Task]:
     seen, at = {task["id"]}, task
     while at["word"] == "skipped" and at["reason_class"] == "need":
         needs = [tasks[need] for need in at["needs"] if need in tasks and need not in seen]
-        broken = [need for need in needs if need["word"] in (*BAD, "cancelled", "skipped")]
+        broken = [need for need in needs if need["word"] in _NO_SUCCESS]
         # its reason names the first cause, or is that of the need which ended first
         named = [need for need in broken if f"{need['id']!r} " in (task["reason"] or "")]
         same = [need for need in broken if need["reason"] == task["reason"]]

@@ -187,6 +187,27 @@ def test_what_was_skipped_names_the_first_cause() -> None:
     assert why(skipped("a", why="gone")) == "'gone' did not succeed"
 
 
+def test_a_long_chain_of_skipped_tasks_is_not_walked_from_each_of_them() -> None:
+    class Counted(dict[str, Any]):
+        looks = 0
+
+        def __getitem__(self, key: str) -> Any:
+            self.looks += 1
+            return super().__getitem__(key)
+
+        def get(self, key: str, default: Any = None) -> Any:
+            self.looks += 1
+            return super().get(key, default)
+
+    chain = [skipped(f"t{each}", f"t{each - 1}", why="t0") for each in range(1, 100)]
+    view = make_view(failed("t0", "exit_code: exit code 2"), *chain)
+    tasks = Counted(wording.name_tasks(view))
+    assert {wording.tell_reason(task, tasks, NOW) for task in view["tasks"][1:]} == {
+        "because t0 failed: exit code 2"
+    }
+    assert tasks.looks < 500
+
+
 def test_ids_are_as_many_as_fit() -> None:
     tasks = [failed(f"t{num:03}") for num in range(300)]
     assert wording.list_ids(tasks, 30) == "t000 t001 t002 and 297 more"

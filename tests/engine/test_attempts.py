@@ -109,7 +109,7 @@ class Script(Scripted):
             task,
             agent,
             prompt="\n\n".join(task.spec.prompts),
-            red_check=None,
+            feedback=b"",
             conversation=talk,
             answer=answer,
         )

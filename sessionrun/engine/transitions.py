@@ -316,9 +316,7 @@ def _choose(best: Best | None, number: int, checked: Checked, *, passed: bool) -
 
 
 def _rank(checked: Checked) -> tuple[int, ...]:
-    """What makes one round better than another: more tests that passed, then a smaller diff; where none is counted,
-    nothing.
-    """
+    """What makes a round better than another: tests that passed, then a smaller diff; () where none is counted."""
     counts, stat = checked.counts, checked.diff_stat
     if counts is None:
         return ()

@@ -14,16 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sessionrun.keeper.adoption import Adopted, RootCodes, end_strays
 from sessionrun.keeper.children import Children
-from sessionrun.keeper.wire import (
-    EXIT_NO_ROOM,
-    EXIT_REFUSED,
-    EXIT_TAKEN,
-    LEASE,
-    Connection,
-    JobOrder,
-    count_ms,
-    say,
-)
+from sessionrun.keeper.wire import EXIT_REFUSED, EXIT_TAKEN, LEASE, Connection, JobOrder, count_ms, say
 from sessionrun.model.errors import StoreError
 from sessionrun.store import locks, processes
 from sessionrun.store.files import open_regular
@@ -166,8 +157,6 @@ class Keeper:
         if self._codes.is_open:
             poller.register(self._codes.fd, select.POLLIN)
         self._supervisor.register(poller)
-        for pidfd in self._adopted.pidfds:
-            poller.register(pidfd, select.POLLIN)
         times = [self._children.next_time(), self._adopted.next_time(), self._supervisor.restart_at]
         if self._leased is not None:
             times.append(self._leased.next_time())
@@ -177,8 +166,6 @@ class Keeper:
         ready = {fd for fd, _ in poller.poll(count_ms(None if until is None else until - time.monotonic()))}
         if self._wake_fd in ready:
             drain(self._wake_fd)
-        for pidfd in ready.intersection(self._adopted.pidfds):
-            self._adopted.ended(pidfd)
 
 
 class SupervisorProcess:
@@ -251,7 +238,7 @@ class SupervisorProcess:
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
         if code == EXIT_REFUSED:
             self._refused = True
-        elif code in (EXIT_TAKEN, EXIT_NO_ROOM):
+        elif code == EXIT_TAKEN:
             # no other chain can take over from this one: if it left, the session would stand still
             self.restart_at = time.monotonic() + RETRY_S
         else:

@@ -79,7 +79,7 @@ def word_prompt(
 ) -> bytes:
     """The prompt of the task's next WORK job, for the agent whose turn it is.
 
-    `feedback` is what it is told of the round before, `conversation` the one that goes on (None: a new one begins),
+    `feedback` is what it is told of the round before, `conversation` the one that goes on (None: a new one begins)
     and `answer` what a new one is told of the answer of the attempt before a follow-up.
     """
     if task.follow_ups:

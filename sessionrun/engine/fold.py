@@ -24,7 +24,6 @@ from sessionrun.model.spec import turn_deadline
 
 
 def apply(state: State, entry: events.Entry) -> None:
-    """Fold one journal entry into the state."""
     state.seq, state.wall_offset = entry.seq, entry.at - entry.mono
     kind = type(entry.event)
     acts = (
@@ -164,7 +163,6 @@ def _on_job_ended(state: State, entry: events.Entry, event: events.JobFinished |
 
 
 def _finish(state: State, event: events.JobFinished, task: TaskState, job: RunningJob) -> None:
-    """Note what a job left and found out."""
     if event.key.phase == "work":
         keep_work(task, event)
         ran = event.usage is not None or event.wait_status is not None or task.remark is not None

@@ -157,7 +157,6 @@ def describe_stop(spec: TaskSpec, limits: Limits, phase: Phase, stopping: Stoppi
 
 
 def find_keeper(state: State) -> Keeper:
-    """The keeper that runs the jobs now."""
     lives = state.supervisor
     return (None, None) if lives is None else (lives.keeper, lives.keeper_started)
 

@@ -202,11 +202,9 @@ class SupervisorProcess:
         return self._refused or self.fruitless >= MOST_FRUITLESS
 
     def is_due(self) -> bool:
-        """Whether it is to be started now."""
         return not self.pid and self.restart_at is not None and self.restart_at <= time.monotonic()
 
     def start(self) -> None:
-        """Start one."""
         self.greeted = self._heard = False
         self._born = time.monotonic()
         try:
@@ -269,7 +267,6 @@ class SupervisorProcess:
         return any(not any(mark in line for mark in OF_EACH_START) for line in new)
 
     def receive(self) -> list[list[Any]]:
-        """The frames that it has sent."""
         if self._connection is None:
             return []
         try:
@@ -287,12 +284,10 @@ class SupervisorProcess:
             self._connection.send(*fields)
 
     def flush(self) -> None:
-        """Send what the socket takes."""
         if self._connection is not None:
             self._connection.flush()
 
     def register(self, poller: select.poll) -> None:
-        """Wait for it."""
         if self._connection is not None:
             events = select.POLLIN | (select.POLLOUT if self._connection.has_more else 0)
             poller.register(self._connection.fileno(), events)
@@ -309,7 +304,6 @@ def wake_on_death() -> int:
 
 
 def drain(fd: int) -> None:
-    """Read all that is there."""
     try:
         while os.read(fd, 4096):
             pass

@@ -52,7 +52,6 @@ class JobOrder(NamedTuple):
 
 
 def pack(fields: Iterable[object]) -> bytes:
-    """One frame."""
     return json.dumps([*fields]).encode() + b"\n"
 
 
@@ -118,7 +117,6 @@ class Connection:
         return [json.loads(line) for line in lines]
 
     def close(self) -> None:
-        """Give up the socket."""
         self._socket.close()
 
 

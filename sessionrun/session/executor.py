@@ -199,7 +199,6 @@ def look_up(env: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str
 
 
 def list_named(env: Mapping[str, str]) -> dict[str, str]:
-    """Those variables that are given by name."""
     return {name: value for name, value in env.items() if _BY_NAME.fullmatch(value)}
 
 

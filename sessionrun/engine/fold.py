@@ -24,7 +24,6 @@ from sessionrun.model.spec import turn_deadline
 
 
 def apply(state: State, entry: events.Entry) -> None:
-    """Fold one journal entry into the state."""
     state.seq, state.wall_offset = entry.seq, entry.at - entry.mono
     kind = type(entry.event)
     acts = (
@@ -153,14 +152,17 @@ def _on_job_ended(state: State, entry: events.Entry, event: events.JobFinished |
         if isinstance(event, events.JobFinished):
             _finish(state, event, task, job)
             end = event
-        else:
-            end = _lose(state, event, task, job)
+        else:  # as one that was judged
+            void = event.verdict == "void"
+            if event.key.phase == "work":
+                settle(state, task, job.reserved, None if void else account(state, task, None, None))
+            why = "start_failed" if void else event.verdict
+            end = events.JobFinished(event.key, event.verdict, why, f"{why}: {event.reason}")
         end_job(state, entry, task, job, end, count_try(state, job, event))
     moves.ease_holds(state, entry.mono, ended=event.verdict != "void")
 
 
 def _finish(state: State, event: events.JobFinished, task: TaskState, job: RunningJob) -> None:
-    """Note what a job left and found out."""
     if event.key.phase == "work":
         keep_work(task, event)
         ran = event.usage is not None or event.wait_status is not None or task.remark is not None
@@ -178,15 +180,6 @@ def _finish(state: State, event: events.JobFinished, task: TaskState, job: Runni
         keep_round(task, event.checked, passed=event.verdict == "passed" and job.stopping is None)
     if event.proof is not None:
         task.proof, task.audit = event.proof, event.audit or ()
-
-
-def _lose(state: State, event: events.JobLost, task: TaskState, job: RunningJob) -> events.JobFinished:
-    """The end of a job that was not seen, or never ran, as one that was judged."""
-    void = event.verdict == "void"
-    if event.key.phase == "work":
-        settle(state, task, job.reserved, None if void else account(state, task, None, None))
-    reason_class = "start_failed" if void else event.verdict
-    return events.JobFinished(event.key, event.verdict, reason_class, f"{reason_class}: {event.reason}")
 
 
 def _on_budget_refused(state: State, entry: events.Entry, event: events.BudgetRefused) -> None:

@@ -135,7 +135,6 @@ def is_hopeless(state: State, task: TaskState) -> bool:
 
 
 def describe_refusal(state: State, task: TaskState) -> str:
-    """Why there is no money for a task now."""
     money, whole = state.money, state.spec.limits.budget_usd or 0.0
     reserved = f" and {_dollars(money.reserved)} reserved" if money.reserved else ""
     wants = reservation_of(state, task)

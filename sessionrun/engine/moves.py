@@ -86,7 +86,6 @@ def wanted_tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
 
 
 def held_tokens(state: State, task: TaskState) -> Iterator[tuple[str, int]]:
-    """The tokens that the task holds now."""
     yield from span_tokens(state, task)
     if task.job is not None:
         yield from job_tokens(state, task, task.job.key.phase)

@@ -262,7 +262,6 @@ def note_ran(task: TaskState) -> None:
 
 
 def find_ran(task: TaskState, attempt: int) -> Ran:
-    """What an attempt had, or has."""
     now = Ran(attempt, task.agent, task.last_model or task.asked_model)
     return next((ran for ran in task.ran if attempt <= ran.attempt), now)
 

@@ -76,7 +76,6 @@ class ReadyQueue:
         return bool(self._ready) and self._ready[0][0] <= last_rank
 
     def is_parked(self, resource: str) -> bool:
-        """Whether an entry waits for `resource`."""
         return bool(self._parked.get(resource))
 
     def park(self, resource: str, rank: int, num: int, task: str) -> None:
@@ -95,7 +94,6 @@ class ReadyQueue:
         return self._parked.pop(resource, [])
 
     def unpark_all(self, resource: str) -> None:
-        """Make ready all that are parked under `resource`."""
         for rank, num, task in self.drain(resource):
             self.push(rank, num, task)
 

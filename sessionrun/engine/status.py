@@ -74,7 +74,7 @@ def project(state: State) -> dict[str, Any]:
 
 def project_live(state: State) -> dict[str, Any]:
     """The same with `Rows` for the tasks: for a writer, not to be kept."""
-    spec = state.spec
+    spec, used = state.spec, sum_usages(state.usage_by_model.values())
     return {
         "schema_version": SCHEMA_VERSION,
         "session_id": spec.session_id,
@@ -89,7 +89,8 @@ def project_live(state: State) -> dict[str, Any]:
         "ended_at": format_time(state.ended_at),
         "max_parallel": spec.resources.get(SLOT),
         "base_branch": spec.repository and spec.repository.base_branch,
-        "usage": project_session_usage(state),
+        # its `cost_usd` is a lower bound unless `cost_complete`
+        "usage": used and {**project_usage(used), "cost_complete": not used.unpriced_jobs},
         "usage_by_model": project_usage_by_model(state.usage_by_model),
         "budget": project_budget(state),
         "feed": project_feed(state),
@@ -354,12 +355,6 @@ def project_usage_by_agent(task: TaskState) -> dict[str, dict[str, shown.Usage]]
     for (agent, model), used in task.usage_by_agent.items():
         by_agent.setdefault(agent, {})[model] = project_usage(used)
     return None if by_agent.keys() <= {task.agent} else by_agent
-
-
-def project_session_usage(state: State) -> shown.SessionUsage | None:
-    """What the jobs that have ended used; `cost_usd` is a lower bound unless `cost_complete`."""
-    used = sum_usages(state.usage_by_model.values())
-    return None if used is None else {**project_usage(used), "cost_complete": not used.unpriced_jobs}
 
 
 def project_budget(state: State) -> shown.Budget | None:

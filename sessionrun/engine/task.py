@@ -264,7 +264,6 @@ class TaskState:
         return waits and self.next_phase() in UP_TO_WORK
 
     def has_phase(self, phase: Phase) -> bool:
-        """Whether this task goes through `phase` at all."""
         spec = self.spec
         if phase == "prepare":
             return spec.workspace.kind != "none"
@@ -281,7 +280,6 @@ class TaskState:
         return self.round < self.spec.rounds and not (phase == "prove" and hides_tests(self.spec))
 
     def next_phase(self) -> Phase:
-        """The phase of this task's next job."""
         if self.phase is not None:
             return self.phase
         if self.has_phase("prepare"):
@@ -315,7 +313,6 @@ class TaskState:
         return sums
 
     def next_key(self) -> JobKey:
-        """The key of this task's next job."""
         return JobKey(self.spec.id, self.attempt, self.round, self.next_phase(), self.start)
 
 

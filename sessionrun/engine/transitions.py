@@ -17,7 +17,7 @@ round of which no test is counted is worse than one with counts; where none is c
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from sessionrun.engine.money import describe_used_up, is_used_up
 from sessionrun.engine.moves import decide_outcome, enter, give, job_tokens, offer
@@ -157,7 +157,6 @@ def describe_stop(spec: TaskSpec, limits: Limits, phase: Phase, stopping: Stoppi
 
 
 def find_keeper(state: State) -> Keeper:
-    """The keeper that runs the jobs now."""
     lives = state.supervisor
     return (None, None) if lives is None else (lives.keeper, lives.keeper_started)
 
@@ -302,30 +301,22 @@ def _choose(best: Best | None, number: int, checked: Checked, *, passed: bool) -
     if best is None:
         return Best(number, checked, "the first round that was checked")
     old, new = _rank(best.checked), _rank(checked)
-    chosen, other = (Best(number, checked, ""), best.round) if new >= old else (best, number)
-    high, low = max(old, new), min(old, new)
-    if not high.is_counted:
+    high, low, other = (new, old, best.round) if new >= old else (old, new, number)
+    if not high:
         why = "the last round; no test is counted"
-    elif not low.is_counted:
+    elif not low:
         why = f"of round {other} no test is counted"
-    elif high.passed != low.passed:
-        why = f"{high.passed} tests passed, and in round {other} {low.passed}"
+    elif high[0] != low[0]:
+        why = f"{high[0]} tests passed, and in round {other} {low[0]}"
     else:
         size = "a smaller diff" if high != low else "a diff of the same size"
         why = f"as many tests passed as in round {other}, with {size}"
-    return chosen._replace(why=why)
+    return Best(number, checked, why) if new >= old else best._replace(why=why)
 
 
-class _Rank(NamedTuple):
-    """What makes one round better than another: the greater one is."""
-
-    is_counted: bool
-    passed: int = 0
-    minus_changed: int = 0
-
-
-def _rank(checked: Checked) -> _Rank:
+def _rank(checked: Checked) -> tuple[int, ...]:
+    """What makes a round better than another: tests that passed, then a smaller diff; () where none is counted."""
     counts, stat = checked.counts, checked.diff_stat
     if counts is None:
-        return _Rank(False)
-    return _Rank(True, counts.passed, -(stat["insertions"] + stat["deletions"]) if stat else 0)
+        return ()
+    return counts.passed, -(stat["insertions"] + stat["deletions"]) if stat else 0

@@ -27,8 +27,8 @@ SEARCHES: Final = 4
 SEARCH_PAUSE_S: Final = 0.03
 """A child that was spawned this moment shows its own environment only once it has executed its program."""
 
-RECHECK_S: Final = 0.05
-RECHECK_WITHOUT_PIDFD_S: Final = 1.0
+RECHECK_S: Final = 0.5
+"""How often jobs are looked at of which the root cannot tell: another one was dead when they lost their keeper."""
 
 
 class RootCodes:
@@ -48,10 +48,11 @@ class RootCodes:
             self._read()
         os.set_blocking(fd, False)
 
-    def listen(self) -> None:
-        """Take in what has come."""
+    def listen(self) -> tuple[bool, int]:
+        """Take in what has come; what is given changes with all that comes, be it the end."""
         while self.is_open and self._read():
             pass
+        return self.is_open, len(self.told)
 
     def _read(self) -> bool:
         try:
@@ -77,8 +78,9 @@ class Adopted:
     def __init__(self, children: Children, codes: RootCodes) -> None:
         self._children = children
         self._codes = codes
-        self._pidfds: dict[int, Child] = {}
         self._unsettled: list[Child] = []
+        self._known: tuple[bool, int] | None = None
+        self._look_again_at: float | None = None
 
     def find(self, ledger: Ledger, session_id: str) -> None:
         """Take over what the ledger leaves open; what cannot be there any more is recorded as lost."""
@@ -98,38 +100,26 @@ class Adopted:
                 self._unsettled.append(child)
         self.look()
 
-    @property
-    def pidfds(self) -> list[int]:
-        """Descriptors that become readable when one of them ends."""
-        return list(self._pidfds)
-
-    def ended(self, pidfd: int) -> None:
-        """One of them became readable."""
-        child = self._pidfds.pop(pidfd)
-        os.close(pidfd)
-        self._unsettled.append(child)
-
     def look(self) -> None:
-        """Settle what can be: each is alive and watched, or its code was told, or no process has it."""
-        self._codes.listen()
-        waiting, self._unsettled = self._unsettled, []
-        for child in waiting:
-            self._look_at(child)
+        """Settle those that have ended: its code was told, or no process has it."""
+        is_due = self._look_again_at is not None and time.monotonic() >= self._look_again_at
+        while self._known != (known := self._codes.listen()) or is_due:
+            is_due, self._known = False, known
+            waiting, self._unsettled, self._look_again_at = self._unsettled, [], None
+            for child in waiting:
+                self._look_at(child)
 
     def next_time(self) -> float | None:
-        """When to look again at what could not be settled; monotonic."""
-        if not self._unsettled:
-            return None
-        return time.monotonic() + (RECHECK_S if hasattr(os, "pidfd_open") else RECHECK_WITHOUT_PIDFD_S)
+        """When to look again at those of which the root cannot tell; monotonic."""
+        return self._look_again_at
 
     def _look_at(self, child: Child) -> None:
-        if processes.is_alive(child.leader):
-            try:
-                self._pidfds[os.pidfd_open(child.leader.pid)] = child
-            except (OSError, AttributeError):  # not every system has it
-                self._unsettled.append(child)
-            return
         parent = processes.parent_of(child.leader.pid)
+        if processes.is_alive(child.leader):
+            self._unsettled.append(child)
+            if parent != os.getppid() or not self._codes.is_open:
+                self._look_again_at = time.monotonic() + RECHECK_S
+            return
         there = processes.start_time(child.leader.pid, zombie=True) == child.leader.started
         # The root tells before it reaps: it did not reap a process that has vanished and was not told of.
         self._codes.listen()

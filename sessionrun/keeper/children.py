@@ -201,7 +201,6 @@ class Children:
         return None
 
     def add(self, child: Child) -> None:
-        """Keep a job from now on."""
         self.by_key[child.key] = child
         if child.ours:
             self.by_pid[child.leader.pid] = child
@@ -347,7 +346,6 @@ class Children:
 
 
 def _find_those_to_end(children: Sequence[Child], seen: processes.Scan, now: float) -> Iterator[Identity]:
-    """The processes of trees that are to be signalled now."""
     for child in children:
         if stop := child.stop:
             stop.members = processes.find_tree(

@@ -32,7 +32,6 @@ IDLE_S: Final = 1.0
 
 
 def boot_ns() -> int:
-    """Now."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime_ns(clock)
 
@@ -57,11 +56,9 @@ class Lease:
         return self.until_ns - self.grace_ns
 
     def may_start(self, now_ns: int) -> bool:
-        """Whether a job may be started now."""
         return now_ns < self.end_jobs_at_ns
 
     def is_over(self, now_ns: int, slack_ns: int = 0) -> bool:
-        """Whether it has been over for more than that."""
         return now_ns > self.until_ns + slack_ns
 
 

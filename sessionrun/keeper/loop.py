@@ -14,16 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sessionrun.keeper.adoption import Adopted, RootCodes, end_strays
 from sessionrun.keeper.children import Children
-from sessionrun.keeper.wire import (
-    EXIT_NO_ROOM,
-    EXIT_REFUSED,
-    EXIT_TAKEN,
-    LEASE,
-    Connection,
-    JobOrder,
-    count_ms,
-    say,
-)
+from sessionrun.keeper.wire import EXIT_REFUSED, EXIT_TAKEN, LEASE, Connection, JobOrder, count_ms, say
 from sessionrun.model.errors import StoreError
 from sessionrun.store import locks, processes
 from sessionrun.store.files import open_regular
@@ -166,8 +157,6 @@ class Keeper:
         if self._codes.is_open:
             poller.register(self._codes.fd, select.POLLIN)
         self._supervisor.register(poller)
-        for pidfd in self._adopted.pidfds:
-            poller.register(pidfd, select.POLLIN)
         times = [self._children.next_time(), self._adopted.next_time(), self._supervisor.restart_at]
         if self._leased is not None:
             times.append(self._leased.next_time())
@@ -177,8 +166,6 @@ class Keeper:
         ready = {fd for fd, _ in poller.poll(count_ms(None if until is None else until - time.monotonic()))}
         if self._wake_fd in ready:
             drain(self._wake_fd)
-        for pidfd in ready.intersection(self._adopted.pidfds):
-            self._adopted.ended(pidfd)
 
 
 class SupervisorProcess:
@@ -215,11 +202,9 @@ class SupervisorProcess:
         return self._refused or self.fruitless >= MOST_FRUITLESS
 
     def is_due(self) -> bool:
-        """Whether it is to be started now."""
         return not self.pid and self.restart_at is not None and self.restart_at <= time.monotonic()
 
     def start(self) -> None:
-        """Start one."""
         self.greeted = self._heard = False
         self._born = time.monotonic()
         try:
@@ -251,7 +236,7 @@ class SupervisorProcess:
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
         if code == EXIT_REFUSED:
             self._refused = True
-        elif code in (EXIT_TAKEN, EXIT_NO_ROOM):
+        elif code == EXIT_TAKEN:
             # no other chain can take over from this one: if it left, the session would stand still
             self.restart_at = time.monotonic() + RETRY_S
         else:
@@ -282,7 +267,6 @@ class SupervisorProcess:
         return any(not any(mark in line for mark in OF_EACH_START) for line in new)
 
     def receive(self) -> list[list[Any]]:
-        """The frames that it has sent."""
         if self._connection is None:
             return []
         try:
@@ -300,12 +284,10 @@ class SupervisorProcess:
             self._connection.send(*fields)
 
     def flush(self) -> None:
-        """Send what the socket takes."""
         if self._connection is not None:
             self._connection.flush()
 
     def register(self, poller: select.poll) -> None:
-        """Wait for it."""
         if self._connection is not None:
             events = select.POLLIN | (select.POLLOUT if self._connection.has_more else 0)
             poller.register(self._connection.fileno(), events)
@@ -322,7 +304,6 @@ def wake_on_death() -> int:
 
 
 def drain(fd: int) -> None:
-    """Read all that is there."""
     try:
         while os.read(fd, 4096):
             pass

@@ -52,7 +52,6 @@ class JobOrder(NamedTuple):
 
 
 def pack(fields: Iterable[object]) -> bytes:
-    """One frame."""
     return json.dumps([*fields]).encode() + b"\n"
 
 
@@ -118,7 +117,6 @@ class Connection:
         return [json.loads(line) for line in lines]
 
     def close(self) -> None:
-        """Give up the socket."""
         self._socket.close()
 
 
@@ -138,9 +136,6 @@ LEASE: Final = "lease"
 
 EXIT_TAKEN: Final = 75
 """Of a supervisor: another one holds the session's lock."""
-
-EXIT_NO_ROOM: Final = 74
-"""Of a supervisor: the disk refuses its first records; another one may try in a while, as often as need be."""
 
 EXIT_REFUSED: Final = 78
 """Of supervisor and keeper: a new start does not help (damaged logs, a newer version's session)."""

@@ -210,7 +210,6 @@ def lives_beside(owner: SessionDir, session: Path) -> bool:
 
 
 def dump(document: object) -> bytes:
-    """A document as these files have it."""
     return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 

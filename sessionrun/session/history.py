@@ -46,7 +46,6 @@ def replay(session: SessionDir, until: int | None = None) -> tuple[State, LogCon
 
 
 def fold_entries(session: SessionDir, spec: SessionSpec, entries: Iterable[Entry]) -> State:
-    """The state to which the entries of a journal fold."""
     with told_as_damage(session.spec_path):
         state = begin(spec)
     done = 0
@@ -75,7 +74,6 @@ def find_damage(session: SessionDir) -> str | None:
 
 
 def describe_damage(path: Path, offset: int) -> str:
-    """That a log is damaged from this byte on."""
     return f"{path.absolute()} is damaged at byte {offset}: nothing can be decided from it"
 
 

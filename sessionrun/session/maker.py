@@ -239,14 +239,14 @@ def build_work(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
     wanted = word_task(whole.tasks, task, agent, directory, again=key.round > 1)
     _put_away_older_outputs(site, key)
     prompt_path = session.prompt_path(key)
-    feedback, red_check = find_feedback(session, state, key)
+    feedback_path, feedback = find_feedback(session, state, key)
     conversation = state.thread.conversation if agent.continue_args else None
     prompt = word_prompt(
         site.spec,
         state,
         agent,
         prompt=wanted,
-        red_check=red_check,
+        feedback=feedback,
         conversation=conversation,
         answer=read_earlier_answer(session, state) if conversation is None else "",
     )
@@ -256,8 +256,8 @@ def build_work(site: Site, state: TaskState, key: JobKey, whole: State) -> Job:
     kept = state.job.reserved if state.job else None
     if most := budget if budget is not None else kept and to_usd(kept):
         env[BUDGET_VARIABLE] = f"{most:.9f}"  # a session that this job launches may cost as much as the job itself
-    if feedback:
-        env["SESSIONRUN_FEEDBACK"] = str(feedback)
+    if feedback_path is not None:
+        env["SESSIONRUN_FEEDBACK"] = str(feedback_path)
     return Job(
         key=key,
         argv=table.build_argv(

@@ -134,7 +134,6 @@ _IS: Final[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
 
 
 def make_message(status: Status, event: str, results_dir: str) -> dict[str, Any]:
-    """What a receiver gets."""
     task = None if event == "completed" else find_cause(status, event)
     if task is None:
         message = f"{tell_session(status)} {status['result'] or status['state']}: {tell_counts(status['counts'])}"

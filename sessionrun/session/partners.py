@@ -144,7 +144,6 @@ class MachineWatch(Watch):
         self._renew_at = 0.0
 
     def hear(self, state: State, at: float, mono: float) -> Iterator[Event]:
-        """What is to be recorded now."""
         held = MACHINE in state.holds
         if not has_work_to_start(state):
             self.look_at = None
@@ -195,7 +194,6 @@ class SilenceWatch(Watch):
         self._seen: dict[JobKey, tuple[int, float, float]] = {}  # size, since when, when to look at what it says
 
     def hear(self, state: State, at: float, mono: float) -> Iterator[Event]:
-        """What is to be recorded now."""
         if not state.running_jobs:
             self.look_at = None
         if not state.running_jobs or (self.look_at is not None and mono < self.look_at):

@@ -12,7 +12,6 @@ import os
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -32,20 +31,6 @@ if TYPE_CHECKING:  # a CHECK needs no engine
 
 _TOLD_BYTES: Final = 4096
 """How much of an earlier answer a new conversation is told."""
-
-
-@frozen
-class Feedback:
-    """What a round is told of the one before.
-
-    `text` is the end of its check's output, or what we say of it; `overdue_s` is the time that was up, if the
-    round was stopped because of that.  `was_reset`: the worktree was set back to where the work began.
-    """
-
-    text: bytes = b""
-    is_output: bool = True
-    overdue_s: float | None = None
-    was_reset: bool = False
 
 
 def word_task(
@@ -88,14 +73,14 @@ def word_prompt(
     agent: AgentSpec,
     *,
     prompt: str,
-    red_check: Feedback | None,
+    feedback: bytes,
     conversation: str | None,
     answer: str = "",
 ) -> bytes:
     """The prompt of the task's next WORK job, for the agent whose turn it is.
 
-    `red_check` is what sent the task into this round, `conversation` the one that goes on (None: a new one
-    begins), and `answer` what a new one is told of the answer of the attempt before a follow-up.
+    `feedback` is what it is told of the round before, `conversation` the one that goes on (None: a new one begins)
+    and `answer` what a new one is told of the answer of the attempt before a follow-up.
     """
     if task.follow_ups:
         text = _word_follow_up(task, agent, prompt, conversation, answer)
@@ -112,14 +97,14 @@ def word_prompt(
         asked = f" You were asked:\n\n{text}" if task.thread.turn > 1 or task.follow_ups else ""
         why = _word_broken_off(task.thread.broken_off)
         return f"Your last run was broken off {why} Go on where you stopped.{asked}".encode()
-    if conversation is not None and red_check is not None:
-        return word_feedback(red_check, "Your work")
+    if conversation is not None and feedback:
+        return feedback
     if session.envelope:
         branch = f"Working branch: {task.place.branch}\nCommit your work to it.\n" if task.place else ""
         marker = f"Begin your answer with this marker: [ID: {task.spec.id}]"
         text = f"Transaction ID: {task.spec.id}\n{branch}\n{text}\n\n{marker}"
-    if red_check is not None:
-        return text.encode() + b"\n\n" + word_feedback(red_check, "Your last attempt")
+    if feedback:
+        return text.encode() + b"\n\n" + feedback
     return (text + _tell_evidence(task)).encode()
 
 
@@ -135,18 +120,6 @@ def _word_follow_up(task: TaskState, agent: AgentSpec, prompt: str, conversation
     if answer:
         parts.append(f"The end of your answer was:\n\n{answer}")
     return "\n\n".join((*parts, f"Now you are asked:\n\n{text}"))
-
-
-def word_feedback(feedback: Feedback, who: str) -> bytes:
-    """What a round is told of the one before; `who` is what did not pass."""
-    head = f"{who} did not pass its check."
-    if feedback.overdue_s is not None:
-        head = f"{who} was stopped: no result after {feedback.overdue_s:g} s."
-    if feedback.was_reset:
-        head += " The working directory was set back to what it was before your work."
-    if feedback.is_output and feedback.text:
-        head += " The end of the check's output:"
-    return head.encode() + (b"\n\n" + feedback.text if feedback.text or feedback.overdue_s is None else b"\n")
 
 
 def _word_broken_off(reason: str) -> str:
@@ -166,27 +139,29 @@ def _tell_evidence(task: TaskState) -> str:
     return ""
 
 
-def find_feedback(session: SessionDir, state: TaskState, key: JobKey) -> tuple[Path | None, Feedback | None]:
-    """What this round is told of the one before, and the file that holds it; None and None in the first round."""
+def find_feedback(session: SessionDir, state: TaskState, key: JobKey) -> tuple[Path | None, bytes]:
+    """What this round is told of the one before, and the file that holds it; None and nothing in the first one."""
     if key.round == 1:
-        return None, None
+        return None, b""
+    head, text, path = "Your last attempt did not pass its check.", b"", None
+    if state.overdue:
+        head = f"Your last attempt was stopped: no result after {state.spec.round_timeout_s:g} s."
+    if resets_hard(state.spec):
+        head += " The working directory was set back to what it was before your work."
     before = key._replace(round=key.round - 1)
-    overdue_s = state.spec.round_timeout_s if state.overdue else None
-    feedback = Feedback(overdue_s=overdue_s, was_reset=resets_hard(state.spec))
-    path: Path | None = None
     proofs = session.find_starts(before._replace(phase="prove"))
     checks = session.find_starts(before._replace(phase="check"))
     if (folder := next(chain(proofs, checks), None)) is not None:
-        path, words = folder / FEEDBACK, read_tail(folder / FEEDBACK)
-        if words:
-            feedback = replace(feedback, text=words, is_output=False)
-        else:
+        path, text = folder / FEEDBACK, read_tail(folder / FEEDBACK)  # words of ours, or what the check printed
+        if not text:
             path = folder / "stdout"
-            feedback = replace(feedback, text=read_tail(path) + read_tail(folder / "stderr"))
-    if overdue_s is not None:
+            text = read_tail(path) + read_tail(folder / "stderr")
+            head += " The end of the check's output:" if text else ""
+    told = head.encode() + (b"\n\n" + text if text else b"\n")
+    if state.overdue:
         path = session.make_job_path(key) / FEEDBACK
-        replace_file(path, word_feedback(feedback, "Your last round"), durable=False)
-    return path, feedback if path is not None else None
+        replace_file(path, told, durable=False)
+    return path, told if path is not None else b""
 
 
 def read_earlier_answer(session: SessionDir, state: TaskState) -> str:

@@ -123,7 +123,6 @@ class Site:
         return self.read_spec()
 
     def agent_of(self, state: TaskState) -> AgentSpec:
-        """The agent whose turn it is."""
         return self.spec.agents[state.agent]
 
     def directory_of(self, task: TaskSpec, place: Place | None) -> str:

@@ -88,7 +88,6 @@ class Worker(Generic[Asked, News]):
             self._ring()
 
     def fail(self, fault: str) -> None:
-        """It can do nothing any more."""
         self.fault = fault
         self._ring()
 

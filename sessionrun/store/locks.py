@@ -75,7 +75,6 @@ def _is_there(path: Path | str, fd: int, dir_fd: int | None) -> bool:
 
 
 def is_held(path: Path) -> bool:
-    """Whether a process holds the lock."""
     try:
         fd = open_regular(path)
     except OSError:

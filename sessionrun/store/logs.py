@@ -279,7 +279,6 @@ class AppendLog:
             self._dirty = True
 
     def close(self) -> None:
-        """Give up the descriptor."""
         os.close(self._fd)
 
 

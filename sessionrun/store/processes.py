@@ -159,7 +159,6 @@ def command_of(pid: int) -> bytes:
 
 
 def is_alive(process: Identity) -> bool:
-    """Whether that very process still runs."""
     return start_time(process.pid) == process.started
 
 
@@ -252,7 +251,6 @@ def die_with_parent() -> None:
 
 
 def raw_status(ended: Any) -> int:
-    """The raw wait status of a `waitid` result."""
     if ended.si_code == os.CLD_EXITED:
         return int(ended.si_status) << 8
     return int(ended.si_status) | (0x80 if ended.si_code == os.CLD_DUMPED else 0)
@@ -277,7 +275,6 @@ def find_tree(
 
 
 def identify(pid: int) -> Identity | None:
-    """The identity of the living process `pid`."""
     started = start_time(pid)
     return None if started is None else Identity(pid, started)
 

@@ -44,7 +44,6 @@ class _Programs:
 
     @contextmanager
     def hold(self, pid: int) -> Iterator[None]:
-        """The program is under way meanwhile."""
         self._pids.add(pid)
         try:
             yield

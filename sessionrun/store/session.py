@@ -220,7 +220,6 @@ class SessionDir:
             yield
 
     def held_locks(self) -> tuple[str, ...]:
-        """Which of its locks are held now."""
         return tuple(name for name in locks.NAMES if locks.is_held(self.path / name))
 
     def is_alive(self) -> bool:

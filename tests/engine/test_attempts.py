@@ -6,6 +6,7 @@ What each goes on with, what others see of it, what stays on record, and what is
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from dataclasses import fields, replace
 from typing import Any
@@ -36,6 +37,7 @@ from sessionrun.model.spec import (
     SessionSpec,
     TaskSpec,
     Workspace,
+    hides_tests,
 )
 from sessionrun.model.usage import Usage, usages_by_agent
 from sessionrun.model.words import INFRASTRUCTURE, REASONS
@@ -109,7 +111,7 @@ class Script(Scripted):
             task,
             agent,
             prompt="\n\n".join(task.spec.prompts),
-            red_check=None,
+            feedback=b"",
             conversation=talk,
             answer=answer,
         )
@@ -181,13 +183,20 @@ def test_a_conversation_that_is_too_long_begins_anew() -> None:
     )
 
 
-def test_a_conversation_that_is_gone_begins_anew() -> None:
-    script = make_script().go_on().follow()
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("no_conversation", r"first\n\nYou have worked.*Now you are asked:\n\nmore"),
+        ("usage_limit", r"Your last run .* Go on where you stopped\. You were asked:\n\nmore"),
+    ],
+)
+def test_a_follow_up_that_was_broken_off_is_asked_again(said: str, words: str) -> None:
+    """A conversation that is gone begins anew."""
+    script = make_script(make_task(prompts=("first",))).go_on().follow()
     assert script.prompt() == "more"
-    script.fail("no_conversation").go_on("a/2/1/work/2")
-    assert script["a"].thread.conversation is None
-    assert script.prompt().startswith("first\n\nsecond\n\nYou have worked")
-    assert script.prompt().endswith("Now you are asked:\n\nmore")
+    script.fail(said, resets_at=1.0).go_on("a/2/1/work/2")
+    assert script["a"].thread.conversation == (None if said == "no_conversation" else "talk-a")
+    assert re.fullmatch(words, script.prompt(), re.DOTALL)
 
 
 def test_a_new_conversation_is_told_of_all_follow_ups() -> None:
@@ -197,11 +206,6 @@ def test_a_new_conversation_is_told_of_all_follow_ups() -> None:
         script.finish()
     assert words.startswith("first\n\nsecond\n\nThen you were asked:\n\nmore 2\n\nYou have worked")
     assert words.endswith("It ended: succeeded. Your work is here.\n\nNow you are asked:\n\nmore 3")
-
-
-def test_a_run_that_a_limit_breaks_off_is_asked_again() -> None:
-    script = make_script().go_on().follow().fail("usage_limit", resets_at=1.0)
-    assert "Go on where you stopped. You were asked:\n\nmore" in script.prompt()
 
 
 @pytest.mark.parametrize(("used", "goes_on"), [(None, None), (Usage(5, 0), None), (Usage(5, 7), "c1")])
@@ -627,33 +631,25 @@ def test_a_cancelled_judgement_is_cancelled() -> None:
     assert script.go_on().ended() == ("cancelled", "cancelled")
 
 
-def test_a_further_attempt_begins_without_the_failure() -> None:
-    script = Judged(replace(TASK, retries=1), check_a1="check_failed", prove="unresolved").go_on()
-    assert script.task.attempt == 2
-    assert script.ended() == ("failed", "unresolved")
-
-
-def test_a_proof_without_hidden_tests_needs_a_check_that_passes() -> None:
-    """Its check is what is proved, so a check that fails has nothing to prove."""
-    spec = replace(TASK, prove=Prove())
-    script = Judged(spec, check="check_failed").go_on()
-    assert script.phases == [*ROUNDS, "release"]
-    assert script.ended() == ("failed", "check_failed")
-
-
 @pytest.mark.parametrize(
-    ("hidden", "ends", "ended"),
+    ("changes", "ends", "ended"),
     [
-        (True, {}, GOOD),  # the tests say more than a diff
-        (False, {}, ("failed", "no_change")),
-        (True, {"prove": "unresolved"}, ("failed", "unresolved")),
-        (True, {"prove": "unresolved", "check": "check_failed"}, ("failed", "check_failed")),
+        ({"retries": 1}, {"check_a1": "check_failed", "prove": "unresolved"}, ("failed", "unresolved")),
+        ({"prove": Prove()}, {"check": "check_failed"}, ("failed", "check_failed")),  # it has nothing to prove
+        ({"expect_change": True}, {}, GOOD),  # the tests say more than a diff
+        ({"expect_change": True, "prove": None}, {}, ("failed", "no_change")),
+        ({"expect_change": True}, {"prove": "unresolved"}, ("failed", "unresolved")),
+        ({"expect_change": True}, {"prove": "unresolved", "check": "check_failed"}, ("failed", "check_failed")),
     ],
+    ids=["a further attempt", "no hidden tests", "no change", "and no tests", "unresolved", "red, and unresolved"],
 )
-def test_work_without_a_change_fails_where_no_hidden_tests_pass(
-    hidden: bool, ends: dict[str, str], ended: tuple[str, str | None]
+def test_which_failure_counts(
+    changes: dict[str, Any], ends: dict[str, str], ended: tuple[str, str | None]
 ) -> None:
-    script = Judged(replace(TASK, expect_change=True, prove=TASK.prove if hidden else None), **ends)
+    """That of the last attempt; of work without a change none, where hidden tests pass."""
+    script = Judged(replace(TASK, **changes), **ends)
     script.places["release"] = replace(PLACES["release"], changed=False)
     assert script.go_on().ended() == ended
-    assert demands_change(script.task) == (ended[0] == "failed"), "RELEASE keeps the worktree of a failure"
+    assert script.task.attempt == 1 + changes.get("retries", 0)
+    assert ("prove" in script.phases) == hides_tests(script.task.spec)
+    assert demands_change(script.task) == ("expect_change" in changes and ended != GOOD), "then the worktree stays"

@@ -19,7 +19,6 @@ from simulation import EPOCH_S, Drive, Fate, Planned, SimulatedExecutor, judge, 
 from sessionrun.agents.table import BUILTIN
 from sessionrun.engine.fold import apply
 from sessionrun.engine.providers import CANARY_S, LIMIT_FIRST_S, LONGEST_S, MARGIN_S, MAX_BACKOFFS, SPREAD_S
-from sessionrun.engine.state import Provider, State
 from sessionrun.engine.status import project
 from sessionrun.model.events import (
     AgentChanged,
@@ -213,26 +212,24 @@ def test_nothing_of_a_held_provider_is_even_prepared() -> None:
     assert began["b/1/1/prepare/1"] > 500.0
 
 
-def restart(until_s: float, restart_s: float) -> tuple[Provider, State]:
-    """A session in a limit whose machine starts anew: its provider as it was before, and the state after."""
+@pytest.mark.parametrize(
+    ("until_s", "restart_s", "hold_s", "canary_s"),
+    [(1.0, 401.0, 7.0 + 600.0 + MARGIN_S, None), (1001.0 + MARGIN_S, 2000.0, None, 7.0)],
+    ids=["a hold outlives it", "the time of a canary is over"],
+)
+def test_a_restart_of_the_machine(
+    until_s: float, restart_s: float, hold_s: float | None, canary_s: float | None
+) -> None:
     drive = play([task("a")], {"a/1/1/work/1": LIMIT}, resets_in_s=1000.0)
     state = begin(drive.state.spec)
     for entry in drive.entries:
         if entry.mono <= until_s and state.ended is None:
             apply(state, entry)
-    before = replace(state.providers["provider:first"])
+    known = state.providers["provider:first"]
+    assert ((known.canary_until or 0) > 1000.0) == (canary_s is not None)
     apply(state, Entry(state.seq + 1, EPOCH_S + restart_s, 7.0, SupervisorStarted(2, 1, 1, "b2", "n", "0")))
-    return before, state
-
-
-def test_a_hold_outlives_a_restart_of_the_machine() -> None:
-    _, state = restart(1.0, 401.0)
-    assert state.holds["provider:first"].until == pytest.approx(7.0 + 600.0 + MARGIN_S)
-
-
-def test_the_time_of_a_canary_is_over_at_a_restart_of_the_machine() -> None:
-    before, state = restart(1001.0 + MARGIN_S, 2000.0)
-    assert (before.canary_until or 0) > 1000.0 and state.providers["provider:first"].canary_until == 7.0
+    hold = state.holds.get("provider:first")
+    assert (hold and hold.until, known.canary_until) == (hold_s and pytest.approx(hold_s), canary_s)
 
 
 def test_a_crash_goes_on_with_its_conversation_where_a_retry_is_left() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,10 @@ from sessionrun.checks.running import MAX_BYTES, run_commands, word_counts, word
 from sessionrun.engine.task import TaskState
 from sessionrun.engine.transitions import keep_round
 from sessionrun.model.checks import Checked, Counts
-from sessionrun.model.spec import Check, TaskSpec
-from sessionrun.session.prompt import Feedback, word_feedback
+from sessionrun.model.keys import JobKey
+from sessionrun.model.spec import Check, TaskSpec, Workspace
+from sessionrun.session.prompt import find_feedback
+from sessionrun.store.session import SessionDir
 
 SUITES = """<?xml version="1.0" encoding="utf-8"?>
 <testsuites><testsuite name="pytest" errors="9" failures="9" skipped="9" tests="99">
@@ -224,16 +225,32 @@ def test_a_round_that_passed_is_the_best(rounds: list[Checked]) -> None:
     assert (task.best.round, task.best.why) == (len(rounds) + 1, "its check passed")
 
 
-def test_what_a_round_is_told_of_the_one_before() -> None:
-    words = Feedback(b"It failed.\n", is_output=False)
-    back = " The working directory was set back to what it was before your work."
-    assert word_feedback(words, "Your work") == b"Your work did not pass its check.\n\nIt failed.\n"
-    assert word_feedback(replace(words, was_reset=True), "Your work").decode() == (
-        f"Your work did not pass its check.{back}\n\nIt failed.\n"
-    )
-    overdue = Feedback(overdue_s=90.0, was_reset=True)
-    assert word_feedback(overdue, "Your last attempt").decode() == (
-        f"Your last attempt was stopped: no result after 90 s.{back}\n"
-    )
-    output = Feedback(b"red\n")
-    assert word_feedback(output, "Your work").endswith(b" The end of the check's output:\n\nred\n")
+FAILED = "Your last attempt did not pass its check."
+BACK = " The working directory was set back to what it was before your work."
+
+
+@pytest.mark.parametrize(
+    ("printed", "fields", "told"),
+    [
+        ({"feedback": b"It failed.\n"}, {}, f"{FAILED}\n\nIt failed.\n"),
+        ({"feedback": b"It failed.\n"}, {"resets": True}, f"{FAILED}{BACK}\n\nIt failed.\n"),
+        ({"stdout": b"red\n", "stderr": b"why\n"}, {}, f"{FAILED} The end of the check's output:\n\nred\nwhy\n"),
+        ({}, {}, f"{FAILED}\n"),
+        (None, {"resets": True, "overdue": True}, f"Your last attempt was stopped: no result after 90 s.{BACK}\n"),
+        (None, {}, ""),
+    ],
+)
+def test_what_a_round_is_told_of_the_one_before(
+    tmp_path: Path, printed: dict[str, bytes] | None, fields: dict[str, bool], told: str
+) -> None:
+    session, key = SessionDir(tmp_path), JobKey("a", 1, 2, "work", 1)
+    check = Check(("true",), reset="hard" if "resets" in fields else "keep")
+    spec = TaskSpec("a", ("x",), check=check, rounds=2, round_timeout_s=90.0, workspace=Workspace("worktree"))
+    folder = session.make_job_path(key._replace(round=1, phase="check")) if printed is not None else tmp_path
+    for name, text in (printed or {}).items():
+        (folder / name).write_bytes(text)
+    path, feedback = find_feedback(session, TaskState(spec, 1, overdue="overdue" in fields), key)
+    assert feedback.decode() == told
+    assert (path is None) == (not told)
+    if "overdue" in fields:
+        assert path is not None and path.read_bytes() == feedback

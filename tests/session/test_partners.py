@@ -162,7 +162,7 @@ TALKS: dict[str, tuple[dict[str, Any], list[tuple[str, list[str]]]]] = {
     ),
     "a red check": (
         {"prompt": "p", "check": RED, "rounds": 2},
-        [("p", []), (rf"Your work did not pass its check\.\n\n{FAILED}", SAME)],
+        [("p", []), (rf"Your last attempt did not pass its check\.\n\n{FAILED}", SAME)],
     ),
     "a red check, and gone": (
         {"prompt": "p", "check": RED, "rounds": 2},

@@ -568,18 +568,13 @@ def test_a_record_is_read_as_it_was_written(kind: str, tmp_path: Path) -> None:
     assert load(tmp_path) == record
 
 
-@pytest.mark.parametrize("kind", FILES)
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"7", b'"x"', b"\xff{}", b"[" * 5000])
-def test_what_is_no_object_is_refused(kind: str, content: bytes, tmp_path: Path) -> None:
-    _, name, load = FILES[kind]
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(JobFileError) as caught:
-        load(tmp_path)
-    assert caught.value.path == str(tmp_path / name)
-    assert "\n" not in str(caught.value)
-
-
-DAMAGED: list[tuple[str, Mapping[str, object], str]] = [
+Wrong = bytes | Mapping[str, object] | Callable[[Path], None]
+WRONG: tuple[Wrong, ...] = (
+    *(b"", b"{", b"[]", b"null", b"7", b'"x"', b"\xff{}", b"[" * 5000),
+    *(os.mkdir, os.mkfifo, lambda path: os.symlink("/dev/zero", path)),
+)
+DAMAGED: list[tuple[str, Wrong, str | None]] = [
+    *((kind, wrong, None) for kind in FILES for wrong in WRONG),
     ("claim", {"seat": "x"}, "damaged"),
     ("answer", {"branch": 7}, "damaged"),
     ("request", {"repository": None}, "damaged"),
@@ -603,28 +598,23 @@ DAMAGED: list[tuple[str, Mapping[str, object], str]] = [
         )
     ),
 ]
-"""A value of another type, or a word that git would take for something else; and what is said of it."""
+"""What lies there, or a value of another type, or a word that git would take for something else; what is said."""
 
 
-@pytest.mark.parametrize(("kind", "change", "what"), DAMAGED)
-def test_a_value_that_does_not_belong_there_is_refused(
-    kind: str, change: Mapping[str, object], what: str, tmp_path: Path
+@pytest.mark.parametrize(("kind", "wrong", "what"), DAMAGED)
+def test_what_does_not_belong_there_is_refused_and_not_waited_for(
+    kind: str, wrong: Wrong, what: str | None, tmp_path: Path
 ) -> None:
     record, name, load = FILES[kind]
-    (tmp_path / name).write_bytes(orjson.dumps({**orjson.loads(orjson.dumps(record)), **change}))
-    with pytest.raises(JobFileError, match=what):
+    if isinstance(wrong, Mapping):
+        wrong = orjson.dumps({**orjson.loads(orjson.dumps(record)), **wrong})
+    if isinstance(wrong, bytes):
+        (tmp_path / name).write_bytes(wrong)
+    else:
+        wrong(tmp_path / name)
+    with pytest.raises(JobFileError, match=what) as caught:
         load(tmp_path)
-
-
-@pytest.mark.parametrize("kind", FILES)
-@pytest.mark.parametrize("plant", [os.mkdir, os.mkfifo, lambda path: os.symlink("/dev/zero", path)])
-def test_what_is_no_file_is_refused_and_not_waited_for(
-    kind: str, plant: Callable[[Path], None], tmp_path: Path
-) -> None:
-    _, name, load = FILES[kind]
-    plant(tmp_path / name)
-    with pytest.raises(JobFileError):
-        load(tmp_path)
+    assert caught.value.path == str(tmp_path / name) and "\n" not in str(caught.value)
 
 
 def test_a_job_that_did_not_come_so_far_left_nothing(tmp_path: Path) -> None:

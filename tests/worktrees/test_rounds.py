@@ -191,7 +191,7 @@ def test_a_round_whose_time_is_up_is_taken_back_and_kept_and_the_next_one_is_tol
     check = {"commands": "test -e told.txt", "rounds": 2, "reset": "hard"}
     plan = [{"id": "a", "prompt": work, "round_timeout": 5, "check": check}]
     told = project.show(only_task(finish(sessionrun, project, plan))["commit"], "told.txt")
-    assert told.startswith(b"Your last round was stopped: no result after 5 s.")
+    assert told.startswith(b"Your last attempt was stopped: no result after 5 s.")
     assert "+half" in (folder_of(sessionrun, "a") / "a1-r1-work" / "round.patch").read_text()
 
 

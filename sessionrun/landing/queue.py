@@ -154,7 +154,7 @@ class Queue:
         for entry in self.entries:
             fate = self._fates.get(entry.task)
             if entry.wanted:
-                fates.append(fate or records.Fate(entry.task, "held", why.reason_class, why.reason))
+                fates.append(fate or records.Fate(entry.task, "held", why.reason_class, why.reason, mend=why.mend))
             elif fate is not None and fate.reason:
                 fates.append(fate)
         return tuple(fates)

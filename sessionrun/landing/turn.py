@@ -26,6 +26,7 @@ from sessionrun.landing.moving import follow_late, look_after, move, name_left, 
 from sessionrun.landing.queue import Chain, Queue, build_chain
 from sessionrun.landing.target import Slot
 from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.model.frozen import frozen
 from sessionrun.model.landings import LAND_FAILED
 from sessionrun.store.files import make_directories
 from sessionrun.store.trees import remove_tree
@@ -48,6 +49,21 @@ _HOW_TO_RUN: Final = (
 )
 
 Tell = Callable[[str], None]
+
+
+@frozen
+class Verdict:
+    """How gates ended on a tree: whether ever green, how often red; `why` and `output` are of the last red run."""
+
+    green: bool = False
+    red: int = 0
+    why: str = ""
+    output: str = ""
+
+    @property
+    def could_not_run(self) -> bool:
+        """Whether the last red run was none: the shell had no program to start."""
+        return self.why.startswith(records.NOT_RUN)
 
 
 def land(
@@ -97,6 +113,7 @@ class Turn:
         self._queue = Queue(request, self._git, log.history)
         self._gates: GateRoom | None = None
         self._candidates: dict[str, str] = {}
+        self._verdicts: dict[tuple[str, str], Verdict] = {}
 
     def run(self) -> records.Report:
         """Land until nothing is left that could."""
@@ -118,8 +135,7 @@ class Turn:
                 self._land_prefix(chain)
         self._look_back()
         fates, tips = self._queue.list_fates(self._hold), {entry.task: entry.tip for entry in self._queue.entries}
-        self._log.note_fates(fates, tips, self._slot.target, self._hold.mend if self._hold else "")
-        self._log.note_end()
+        self._log.note_fates(fates, tips, self._slot.target)
         self._pin()
         self._slot.clear_record()
         self._remarks += name_left(self._slot)
@@ -165,21 +181,27 @@ class Turn:
 
     def _passes(self, chain: Chain, count: int) -> bool:
         tree = chain.links[count - 1].tree
-        known = self._verdict(tree)
-        if not known.green and not known.red:
+        if self._verdict(tree) == Verdict():
             self._run_gates(self._candidate(chain, count), tree)
-        return bool(self._verdict(tree).green)
+        return self._verdict(tree).green
 
-    def _verdict(self, tree: str) -> records.Verdict:
-        assert self._gates is not None
-        return self._log.history.verdicts.get((tree, self._gates.digest), records.Verdict())
+    def _verdict(self, tree: str) -> Verdict:
+        if self._gates is None:
+            return Verdict()
+        key = tree, self._gates.digest
+        return self._verdicts.get(key) or Verdict(green=key in self._log.history.green)
 
     def _run_gates(self, commit: str, tree: str) -> None:
         assert self._gates is not None
         self._pin(commit)
         self._gate_runs += 1
-        why, output = self._gates.run(commit)
-        self._log.note_verdict(tree, self._gates.digest, why, output)
+        known, (why, output) = self._verdict(tree), self._gates.run(commit)
+        if why is None:
+            self._log.note_green(tree, self._gates.digest)
+            known = replace(known, green=True)
+        else:
+            known = replace(known, red=known.red + 1, why=why, output=output)
+        self._verdicts[tree, self._gates.digest] = known
         self._tell(f"gates: {'green' if why is None else f'red: {why}'}")
 
     def _judge(self, entry: records.Entry) -> None:
@@ -231,7 +253,7 @@ class Turn:
         moved = move(self._slot, self._fence, record)
         if moved == "moved":
             self._log.note_moved(record)
-            verdict = records.Verdict() if self._gates is None else self._verdict(chain.links[count - 1].tree)
+            verdict = self._verdict(chain.links[count - 1].tree)
             is_flaky = verdict.green and verdict.red
             remark = "its gates are flaky: red, then green on the same files" if is_flaky else ""
             for task in record.entries:

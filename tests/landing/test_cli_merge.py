@@ -248,8 +248,8 @@ def test_work_of_a_new_attempt_that_is_held_again_is_told_anew(tmp_path: Path) -
     with closing(LandingLog(tmp_path)) as log:
         seen = []
         for _ in range(2):
-            fate = Fate("a", "held", "dirty", "it is dirty")
-            log.note_fates([fate], {"a": "tip"}, "refs/heads/main", "git stash")
+            fate = Fate("a", "held", "dirty", "it is dirty", mend="git stash")
+            log.note_fates([fate], {"a": "tip"}, "refs/heads/main")
             seen.append(log.history.ends["a"].at)
     assert seen[0] < seen[1]
 

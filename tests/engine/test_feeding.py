@@ -411,16 +411,6 @@ class Session:
         raise AssertionError("the queue never is dry")
 
 
-def test_a_queue_is_worked_through_in_its_order(tmp_path: Path) -> None:
-    session = Session(tmp_path)
-    session.feed.create([Draft("a"), Draft("b"), Draft("c", priority=1)])
-    session.feed.create([Draft("d", depends=("task-1",))])
-    session.finish(session.open())
-    assert session.begun == ["task-3", "task-1", "task-2", "task-4"]
-    assert {task.status for task in session.feed.load()} == {"closed"}
-    assert {task.reason for task in session.feed.load()} == {"landed"}
-
-
 def test_a_queue_is_not_dry_while_no_node_has_offered_a_slot(tmp_path: Path) -> None:
     session = Session(tmp_path, "a")
     for free, heard in ((0, []), (1, [TaskAdded])):
@@ -468,19 +458,6 @@ def sweep_visitor(place: str) -> None:
 def test_a_crash_at_each_step(tmp_path: Path) -> None:
     """Each task is begun once, and closed."""
     assert int(run_watched(sweep_visitor, tmp_path)) > 20
-
-
-def test_a_claim_that_is_taken_away_ends_the_task(tmp_path: Path) -> None:
-    session = Session(tmp_path, "a", "b", watch=True)
-    session.visit()
-    session.feed.close("task-1", reason="done by hand")
-    session.feed.reopen("task-2", reason="for another")
-    session.feed.claim("task-2", Worker("w", THEM))
-    steps = [one for one in session.visit() if isinstance(one, Step)]
-    assert steps == [Step("drop", name, name) for name in ("task-1", "task-2")]
-    session.visit()
-    assert session.feed.show("task-1").reason == "done by hand"
-    assert session.feed.show("task-2").worker is not None
 
 
 def test_a_queue_that_is_gone_ends_no_task(tmp_path: Path) -> None:

@@ -211,6 +211,7 @@ def test_the_contract_of_backends(feed: FileFeed) -> None:
 
 def test_a_foreign_file_is_understood_and_kept(feed: FileFeed) -> None:
     write(feed, SEED)
+    feed.place.chmod(0o640)
     tasks = {task.id: task for task in feed.load()}
     assert [(task.status, task.is_group) for task in tasks.values()] == [
         ("closed", False),
@@ -235,6 +236,7 @@ def test_a_foreign_file_is_understood_and_kept(feed: FileFeed) -> None:
     assert changed["tasks"][6] == {"id": "task-6", "title": "New", "status": "pending"}
     feed.close("task-2")
     assert load(feed)["tasks"][1] == {**SEED["tasks"][1], "status": "done"}  # type: ignore[index]
+    assert feed.place.stat().st_mode & 0o777 == 0o640
 
 
 def test_what_an_entry_may_hold_is_documented(feed: FileFeed) -> None:
@@ -343,13 +345,6 @@ def test_a_refused_change_writes_nothing(feed: FileFeed) -> None:
         feed.create([Draft("good"), Draft("bad", depends=("nosuch",))])
     after = feed.place.stat()
     assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
-
-
-def test_the_mode_of_the_file_stays(feed: FileFeed) -> None:
-    create(feed, "first")
-    feed.place.chmod(0o640)
-    create(feed, "second")
-    assert feed.place.stat().st_mode & 0o777 == 0o640
 
 
 def test_the_queue_is_that_of_the_main_checkout(own_place: Path) -> None:

@@ -72,7 +72,6 @@ class Snapshot(NamedTuple):
     takes: bool
 
     def list_known(self) -> dict[str, Standing]:
-        """Return the tasks that are from the queue."""
         return {name: one for name, one in self.tasks.items() if one is not None}
 
 
@@ -297,7 +296,6 @@ _LONGEST: Final = 100
 
 
 def make_task(template: TaskSpec, task: QueueTask, task_id: str) -> TaskSpec:
-    """Return the task of the session that works on a task of the queue."""
     prompts = tuple(fill_frame(frame, task) for frame in template.prompts)
     return replace(
         template,

@@ -92,7 +92,6 @@ class Changes:
 
 
 def fold_spaces(title: str) -> str:
-    """Return a title on one line."""
     return " ".join(title.split())
 
 
@@ -226,5 +225,4 @@ def choose_group(tasks: Tasks, name: str | None) -> list[QueueTask]:
 
 
 def by_id(tasks: Iterable[QueueTask]) -> dict[str, QueueTask]:
-    """Return the tasks by their ids."""
     return {task.id: task for task in tasks}

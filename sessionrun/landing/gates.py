@@ -162,7 +162,7 @@ def find_blobs(git: Git, commit: str, names: Sequence[str]) -> dict[str, str]:
 
 
 def take_off(
-    git: Git, room: MergeRoom | None, tip: str, old: str, setups: Collection[str]
+    git: Git, room: MergeRoom, tip: str, old: str, setups: Collection[str]
 ) -> tuple[str | None, list[str]]:
     """The work of `tip` without what these commits of setups brought; the commits of `old`, the target, stay.
 
@@ -172,7 +172,7 @@ def take_off(
         return tip, []
     listed = git.line("rev-list", "--topo-order", "--reverse", "--parents", tip, "--not", old)
     rows = [line.split(" ") for line in listed.split("\n") if line]
-    if room is None or not any(row[0] in setups for row in rows):
+    if not any(row[0] in setups for row in rows):
         return tip, []
     made: dict[str, str] = {}
     below: dict[str, tuple[str, ...]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sessionrun.client.graph import measure_depths
@@ -170,7 +170,6 @@ def _describe(task: Task, fate: Fate, choose: Choice | None) -> dict[str, Any]:
 def _describe_report(
     request: LandRequest, report: Report, tasks: list[dict[str, Any]], asked: AskedLanding
 ) -> dict[str, Any]:
-    hold = report.hold
     return {
         "session_id": request.session_id,
         "target": request.target.removeprefix(HEADS),
@@ -179,7 +178,7 @@ def _describe_report(
         "dry_run": asked.dry_run,
         "choose": asked.choose,
         "gate_runs": report.gate_runs,
-        "hold": hold and {"reason_class": hold.reason_class, "reason": hold.reason, "mend": hold.mend},
+        "hold": report.hold and asdict(report.hold),
         "remarks": list(report.remarks),
         "tasks": tasks,
     }

@@ -81,19 +81,13 @@ def _move_ref(slot: Slot, fence: Fence, old: str, new: str) -> Moved | Hold:
 
 
 def _stamp(place: Checkout) -> tuple[object, ...]:
-    """What changes when a git writes the index or HEAD of a work tree."""
-    git_dir = Path(place.git_dir)
-    # a table of refs changes with each branch of a task: there what HEAD says has to do
-    head = _stamp_file(git_dir / "HEAD") if find_table(git_dir) is None else read_head(git_dir)
-    return _stamp_file(git_dir / "index"), head
-
-
-def _stamp_file(path: Path) -> tuple[int, int, int] | None:
+    """What changes when a git writes the index of a work tree, or HEAD with something else."""
+    head = read_head(Path(place.git_dir))
     try:
-        about = path.stat()
+        about = Path(place.git_dir, "index").stat()
     except OSError:
-        return None
-    return about.st_ino, about.st_size, about.st_mtime_ns
+        return (head,)
+    return head, about.st_ino, about.st_size, about.st_mtime_ns
 
 
 def _is_any_ending(slot: Slot, fence: Fence, old: str, persons: Sequence[Checkout]) -> bool:

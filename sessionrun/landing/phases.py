@@ -174,8 +174,7 @@ def _list_fates(site: Site, answer: Report | None) -> tuple[Event, ...]:
     asked = site.spec.landing
     if answer is None or asked is None:
         return ()
-    again, hold, target = f"sessionrun retry {site.spec.session_id}", answer.hold, shorten(asked.target)
-    mend = f"{hold.mend}; then {again}" if hold and hold.mend else again
+    again, target = f"sessionrun retry {site.spec.session_id}", shorten(asked.target)
     events: list[Event] = []
     for fate in answer.fates:  # without an event a task waits for the work of another one
         reason_class = fate.reason_class or LAND_FAILED
@@ -185,5 +184,6 @@ def _list_fates(site: Site, answer: Report | None) -> tuple[Event, ...]:
             more = (tuple(fate.files), tuple(fate.against), fate.output or None)
             events.append(WorkBounced(fate.task, target, reason_class, fate.reason, *more))
         elif fate.status == "held":
+            mend = f"{fate.mend}; then {again}" if fate.mend else again
             events.append(WorkHeld(fate.task, target, reason_class, fate.reason, mend))
     return tuple(events)

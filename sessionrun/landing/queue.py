@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from sessionrun.git.git import Git
@@ -42,8 +43,7 @@ class Queue:
         self._history = history
         self._fates: dict[str, records.Fate] = {}
         self.tips: dict[str, str] = {}  # by task, the commit that lands: its work, without what setups left
-        self._paths: dict[str, frozenset[str]] = {}
-        self._repositories: dict[str, list[str]] = {}
+        self._changes: dict[str, tuple[frozenset[str], list[str]]] = {}
         self._present: set[str] = set()
         self._astray: dict[str, str] = {}
         named = any(entry.branch for entry in request.entries)
@@ -63,8 +63,8 @@ class Queue:
         left = {entry.tip for entry in needed if entry.tip in self._present}
         return left | {self.tips[entry.task] for entry in needed if entry.task in self.tips}
 
-    def settle(self, old: str, room: MergeRoom | None = None, taken_back: Mapping[str, str] | None = None) -> None:
-        """Ask the target at `old` what has landed, by whatever way; `room` is needed if setups left anything."""
+    def settle(self, old: str, room: MergeRoom, taken_back: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Ask the target at `old` what has landed, by whatever way."""
         entries = [entry for entry in self.entries if entry.task not in self._fates]
         asked = "".join(f"{entry.tip}\n" for entry in entries if entry.task not in self.tips).encode()
         if asked:
@@ -76,10 +76,9 @@ class Queue:
         for entry in present:
             if self.tips[entry.task] not in ahead:
                 commit = self._history.find_landed(entry.task, entry.tip)
-                by = (taken_back or {}).get(commit or "")
-                self.decide(
-                    records.Fate(entry.task, "landed", None, f"then taken back by {by}" if by else "", commit)
-                )
+                by = taken_back.get(commit or "")
+                reason = f"then taken back by {by}" if by else ""
+                self.decide(records.Fate(entry.task, "landed", reason=reason, commit=commit))
 
     def decide(self, fate: records.Fate) -> None:
         """Nothing more is tried of this task in this turn."""
@@ -88,14 +87,43 @@ class Queue:
         if fate.status in ("landed", "ready"):
             self.landed.add(fate.task)
 
-    def bounce_conflicts(self, chain: Chain) -> None:
-        """What conflicts with the target itself is bounced, as the second of two that conflict is in the end."""
-        target = records.shorten(self._request.target)
-        for entry, files in chain.conflicts:
-            against = self.find_sharing(entry, files)
-            others = f", which {', '.join(against)} changed" if against else ""
-            reason = f"it conflicts with {target} in {name_some(files, MAX_NAMED)}{others}"
-            self.decide(records.Fate(entry.task, "bounced", "conflict", reason, None, tuple(files), against))
+    def merge(
+        self, room: MergeRoom, old: str, batch: Sequence[records.Entry], there: records.Status = "landed"
+    ) -> list[Link]:
+        """Merge a batch on `old`, whose attributes the room has, each entry on top of those before it.
+
+        What conflicts with `old` itself is bounced, as the second of two that conflict is in the end.  What `old`
+        has by its content is `there`.  What cannot be merged with an entry before it is left out: it waits for the
+        next batch.
+        """
+        links: list[Link] = []
+        head, tree = old, self._git.line("rev-parse", f"{old}^{{tree}}")
+        left_out: set[str] = set()
+        for entry in batch:
+            if left_out.intersection(entry.needs):
+                left_out.add(entry.task)
+                continue
+            tip = self.tips[entry.task]
+            merged = room.merge(head, tip)
+            if merged.tree is None:
+                left_out.add(entry.task)
+                alone = room.merge(old, tip) if links else merged
+                if alone.tree is None:
+                    self._bounce_conflict(entry, alone.files)
+            elif merged.tree != tree:
+                head, tree = self._git.commit_tree(merged.tree, (head, tip), _word_merge(entry)), merged.tree
+                links.append(Link(entry, head, tree))
+            elif links:
+                left_out.add(entry.task)
+            else:
+                self.decide(records.Fate(entry.task, there, reason="already there by content"))
+        return links
+
+    def _bounce_conflict(self, entry: records.Entry, files: list[str]) -> None:
+        target, against = records.shorten(self._request.target), self.find_sharing(entry, files)
+        others = f", which {', '.join(against)} changed" if against else ""
+        reason = f"it conflicts with {target} in {name_some(files, MAX_NAMED)}{others}"
+        self.decide(records.Fate(entry.task, "bounced", "conflict", reason, None, tuple(files), against))
 
     def choose(self, size: int | None) -> list[records.Entry]:
         """The next batch: entries whose needs have landed, or stand before them in it; empty: none is left.
@@ -105,7 +133,7 @@ class Queue:
         for entry in self.open:
             if entry.task in self._astray:
                 self.decide(records.Fate(entry.task, "held", "branch_astray", self._astray[entry.task]))
-            elif self.paths_of(entry) and (inside := self._repositories[entry.task]):
+            elif inside := self._changes_of(entry)[1]:
                 reason = f"{', '.join(inside)} is a repository of its own: the work has none of its files"
                 self._bounce(entry, "repository_inside", reason, inside)
         batch: dict[str, records.Entry] = {}
@@ -142,9 +170,9 @@ class Queue:
 
     def find_sharing(self, entry: records.Entry, files: Collection[str] = ()) -> tuple[str, ...]:
         """The tasks that landed and changed these files, or any that the entry changes."""
-        paths = frozenset(files) or self.paths_of(entry)
+        paths = frozenset(files) or self._changes_of(entry)[0]
         others = [other for other in self.entries if other.task in self.landed]
-        return tuple(other.task for other in others if other is not entry and paths & self.paths_of(other))
+        return tuple(other.task for other in others if other is not entry and paths & self._changes_of(other)[0])
 
     def list_fates(self, hold: records.Hold | None) -> tuple[records.Fate, ...]:
         """What became of each entry that is wanted, or whose landing was taken back."""
@@ -154,7 +182,7 @@ class Queue:
         for entry in self.entries:
             fate = self._fates.get(entry.task)
             if entry.wanted:
-                fates.append(fate or records.Fate(entry.task, "held", why.reason_class, why.reason))
+                fates.append(fate or records.Fate(entry.task, "held", why.reason_class, why.reason, mend=why.mend))
             elif fate is not None and fate.reason:
                 fates.append(fate)
         return tuple(fates)
@@ -178,7 +206,7 @@ class Queue:
         self._astray[entry.task] = why
         return entry
 
-    def _find_tip(self, entry: records.Entry, old: str, room: MergeRoom | None) -> bool:
+    def _find_tip(self, entry: records.Entry, old: str, room: MergeRoom) -> bool:
         """Whether it is known what is to land for an entry; else it is bounced."""
         if entry.task in self.tips:
             return True
@@ -197,14 +225,14 @@ class Queue:
         if entry.wanted:
             self.decide(records.Fate(entry.task, "bounced", reason_class, reason, files=tuple(files)))
 
-    def paths_of(self, entry: records.Entry) -> frozenset[str]:
-        """The files that an entry changes, repositories that it adds as links among them."""
-        if entry.task not in self._paths:
+    def _changes_of(self, entry: records.Entry) -> tuple[frozenset[str], list[str]]:
+        """The files that an entry changes, and which of them are links to other repositories that it adds."""
+        if entry.task not in self._changes:
             fields = self._git.names("diff-tree", "-r", "-z", "--no-renames", "--raw", entry.base, entry.tip)
             modes = dict(zip(fields[1::2], fields[::2], strict=True))
             added = [path for path, about in modes.items() if about[8:14] == _LINK and about[1:7] != _LINK]
-            self._paths[entry.task], self._repositories[entry.task] = frozenset(modes), added
-        return self._paths[entry.task]
+            self._changes[entry.task] = frozenset(modes), added
+        return self._changes[entry.task]
 
 
 def forecast(request: records.LandRequest) -> records.Report:
@@ -220,12 +248,7 @@ def forecast(request: records.LandRequest) -> records.Report:
         with open_merge_room(fence, old, Path(made), trial=objects) as room:
             queue.settle(old, room)
             while batch := queue.choose(None):
-                chain = build_chain(git, room, at, batch, queue.tips)
-                queue.bounce_conflicts(chain)
-                for entry in chain.there:
-                    there = records.Fate(entry.task, "landed", reason="already there by content")
-                    queue.decide(there if at == old else records.Fate(entry.task, "ready"))
-                for link in chain.links:
+                for link in queue.merge(room, at, batch, "landed" if at == old else "ready"):
                     queue.decide(records.Fate(link.entry.task, "ready"))
                     at = link.commit
     held = find_checkout(request.repository, request.target)
@@ -238,48 +261,6 @@ class Link(NamedTuple):
     entry: records.Entry
     commit: str
     tree: str
-
-
-class Chain(NamedTuple):
-    """A batch on top of `old`.
-
-    `conflicts` are entries, with files, that cannot be merged with `old` itself; it has all that is in those
-    `there`.  What cannot be merged with an entry before it in the batch is left out: it waits for the next batch.
-    """
-
-    old: str
-    links: list[Link]
-    conflicts: list[tuple[records.Entry, list[str]]]
-    there: list[records.Entry]
-
-
-def build_chain(
-    git: Git, room: MergeRoom, old: str, batch: Sequence[records.Entry], tips: Mapping[str, str]
-) -> Chain:
-    """Merge the tips of entries, each on top of those before it; the room has the attributes of `old`."""
-    chain = Chain(old, [], [], [])
-    head, tree = old, git.line("rev-parse", f"{old}^{{tree}}")
-    left_out: set[str] = set()
-    for entry in batch:
-        if left_out.intersection(entry.needs):
-            left_out.add(entry.task)
-            continue
-        tip = tips[entry.task]
-        merged = room.merge(head, tip)
-        is_first = not chain.links
-        if merged.tree is None:
-            left_out.add(entry.task)
-            alone = merged if is_first else room.merge(old, tip)
-            if alone.tree is None:
-                chain.conflicts.append((entry, alone.files))
-        elif merged.tree != tree:
-            head, tree = git.commit_tree(merged.tree, (head, tip), _word_merge(entry)), merged.tree
-            chain.links.append(Link(entry, head, tree))
-        elif is_first:
-            chain.there.append(entry)
-        else:
-            left_out.add(entry.task)
-    return chain
 
 
 def _word_merge(entry: records.Entry) -> str:

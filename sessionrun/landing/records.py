@@ -1,6 +1,6 @@
 """Records of a landing: what is asked for, what is known of it on the disk, what came out; and its log.
 
-The log is of a session's landings on one branch: verdicts of gates, what landed, what was bounced.  Read from its
+The log is of a session's landings on one branch: what was green, what landed, what was bounced.  Read from its
 end, it says what became of each task's work.  It is append-only, in the folder of the landing.  Its writer is the
 holder of the slot, so a session whose supervisor runs and one that has ended land alike.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import field, fields
+from dataclasses import asdict, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -128,7 +128,8 @@ class Hold:
 class Fate:
     """What became of a task: of one that landed, `commit` is the first-parent commit of the target that holds it.
 
-    `reason` says why it has not landed, or what is remarkable; `files`, `against`, `output` as of `WorkBounced`.
+    `reason` says why it has not landed, or what is remarkable, and `mend` which command ends a hold; `files`,
+    `against`, `output` as of `WorkBounced`.
     """
 
     task: str
@@ -139,6 +140,7 @@ class Fate:
     files: tuple[str, ...] = ()
     against: tuple[str, ...] = ()
     output: str = ""
+    mend: str = ""
 
 
 @frozen
@@ -187,21 +189,6 @@ class Landed(NamedTuple):
     at: float
 
 
-@frozen
-class Verdict:
-    """How the gates ended on one tree: how often green and red; `why` and `output` are of the last red run."""
-
-    green: int = 0
-    red: int = 0
-    why: str = ""
-    output: str = ""
-
-    @property
-    def could_not_run(self) -> bool:
-        """Whether the last red run was none: the shell had no program to start."""
-        return bool(self.red) and self.why.startswith(NOT_RUN)
-
-
 def room_path(repository: Repository, target: str) -> Path:
     """Where the gates of a target run."""
     return Path(repository.worktree_dir, find_prefix(repository) + digest_target(target))
@@ -243,15 +230,13 @@ KEPT: Final = 8
 
 @frozen
 class End(Fate):
-    """What became of a task's work at last.
+    """What became of a task's work at last, on the branch `target` (its full name).
 
-    `target` is the full name of the branch, `tip` the commit that was tried; `mend` is the command that ends a
-    hold, `at` a time as UTC.
+    `tip` is the commit that was tried, `at` a time as UTC.
     """
 
     target: str = ""
     tip: str = ""
-    mend: str = ""
     at: str = ""
 
 
@@ -259,11 +244,11 @@ class End(Fate):
 class History:
     """What the log says.
 
-    Verdicts are by tree and digest of the gates; red runs count until the landing that made them ends.  `ends`
-    are by task, `moves` are the last landings.
+    `green` has trees on which gates passed, each with the digest of the gates; what made others red may be mended
+    outside of the repository.  `ends` are by task, `moves` are the last landings.
     """
 
-    verdicts: dict[tuple[str, str], Verdict] = field(default_factory=dict)
+    green: set[tuple[str, str]] = field(default_factory=set)
     ends: dict[str, End] = field(default_factory=dict)
     moves: list[Landed] = field(default_factory=list)
 
@@ -272,19 +257,11 @@ class History:
         kind = record["kind"]
         if kind == "fate":
             self.ends[record["task"]] = build(End, record)
-        elif kind == "verdict":
-            key = record["tree"], record["gates"]
-            before = self.verdicts.get(key, Verdict())
-            passed = record["passed"]
-            why, output = (before.why, before.output) if passed else (record["why"], record["output"])
-            self.verdicts[key] = Verdict(before.green + passed, before.red + (not passed), why, output)
+        elif kind == "green":
+            self.green.add((record["tree"], record["gates"]))
         elif kind == "moved":
             at = datetime.fromisoformat(record["at"]).timestamp()
             self.moves = [*self.moves, Landed(record["old"], record["new"], at)][-KEPT:]
-        elif kind == "ended":  # what made a gate red may be mended outside of the repository
-            self.verdicts = {
-                key: Verdict(one.green, 0, one.why, one.output) for key, one in self.verdicts.items() if one.green
-            }
 
     def find_landed(self, task: str, tip: str) -> str | None:
         """The commit of the target with which the work of a task landed whose end is `tip`, if it is known."""
@@ -306,9 +283,9 @@ class LandingLog:
         self._log = AppendLog(folder / LOG)
         self._log.cut(end)
 
-    def note_verdict(self, tree: str, gates: str, why: str | None, output: str) -> None:
-        """The gates ended on a tree; without `why` they passed."""
-        self._append("verdict", tree=tree, gates=gates, passed=why is None, why=why, output=output)
+    def note_green(self, tree: str, gates: str) -> None:
+        """Gates, by their digest, have passed on a tree."""
+        self._append("green", tree=tree, gates=gates)
 
     def note_moved(self, record: SlotRecord) -> None:
         """The target has moved, and with its new commit the work of the tasks of the record is in it."""
@@ -318,8 +295,8 @@ class LandingLog:
                 self._note_fate(Fate(task, "landed", commit=record.new), record.target, tip)
         self._log.sync()
 
-    def note_fates(self, fates: Iterable[Fate], tips: Mapping[str, str], target: str, mend: str) -> None:
-        """What became of tasks in this turn, for readers; `tips` are the commits that were tried.
+    def note_fates(self, fates: Iterable[Fate], tips: Mapping[str, str], target: str) -> None:
+        """What became of tasks in a turn that has ended, for readers; `tips` are the commits that were tried.
 
         Work that came into the target by another way, and was never tried, is passed over.
         """
@@ -327,20 +304,15 @@ class LandingLog:
             known = self.history.ends.get(fate.task)
             is_new = fate.reason if known is None else (known.status, known.reason) != ("landed", fate.reason)
             if fate.status in ("bounced", "held") or (fate.status == "landed" and is_new):
-                self._note_fate(fate, target, tips[fate.task], mend if fate.status == "held" else "")
-
-    def note_end(self) -> None:
-        """The landing came to its end."""
-        self._append("ended")
+                self._note_fate(fate, target, tips[fate.task])
         self._log.sync()
 
     def close(self) -> None:
         """Give up the file."""
         self._log.close()
 
-    def _note_fate(self, fate: Fate, target: str, tip: str, mend: str = "") -> None:
-        about = {each.name: getattr(fate, each.name) for each in fields(fate)}
-        self._append("fate", **about, target=target, tip=tip, mend=mend)
+    def _note_fate(self, fate: Fate, target: str, tip: str) -> None:
+        self._append("fate", **asdict(fate), target=target, tip=tip)
 
     def _append(self, kind: str, **about: Any) -> None:
         record = {"kind": kind, **about, "at": datetime.now(timezone.utc).isoformat()}

@@ -12,7 +12,7 @@ import os
 import signal
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -23,9 +23,10 @@ from sessionrun.git.private import Fence, open_fence
 from sessionrun.landing import records
 from sessionrun.landing.gates import WORK, GateRoom, open_gates
 from sessionrun.landing.moving import follow_late, look_after, move, name_left, recover
-from sessionrun.landing.queue import Chain, Queue, build_chain
+from sessionrun.landing.queue import Link, Queue
 from sessionrun.landing.target import Slot
 from sessionrun.model.errors import InputError, SessionrunError
+from sessionrun.model.frozen import frozen
 from sessionrun.model.landings import LAND_FAILED
 from sessionrun.store.files import make_directories
 from sessionrun.store.trees import remove_tree
@@ -48,6 +49,21 @@ _HOW_TO_RUN: Final = (
 )
 
 Tell = Callable[[str], None]
+
+
+@frozen
+class Verdict:
+    """How gates ended on a tree: whether ever green, how often red; `why` and `output` are of the last red run."""
+
+    green: bool = False
+    red: int = 0
+    why: str = ""
+    output: str = ""
+
+    @property
+    def could_not_run(self) -> bool:
+        """Whether the last red run was none: the shell had no program to start."""
+        return self.why.startswith(records.NOT_RUN)
 
 
 def land(
@@ -97,6 +113,7 @@ class Turn:
         self._queue = Queue(request, self._git, log.history)
         self._gates: GateRoom | None = None
         self._candidates: dict[str, str] = {}
+        self._verdicts: dict[tuple[str, str], Verdict] = {}
 
     def run(self) -> records.Report:
         """Land until nothing is left that could."""
@@ -108,18 +125,18 @@ class Turn:
         size = self._request.batch or (BATCH if self._request.gates.commands else None)
         while True:
             old = self._find_target()
-            with open_merge_room(self._fence, old, self._work) if self._request.setups else nullcontext() as room:
+            with open_merge_room(self._fence, old, self._work) as room:
                 self._queue.settle(old, room, taken_back)
-            batch = [] if self._hold else self._queue.choose(size)
-            if not batch:
-                break
-            chain = self._build(old, batch)
-            if chain.links:
-                self._land_prefix(chain)
+                batch = [] if self._hold else self._queue.choose(size)
+                if not batch:
+                    break
+                self._pin()
+                links = self._queue.merge(room, old, batch)
+            if links:
+                self._land_prefix(old, links)
         self._look_back()
         fates, tips = self._queue.list_fates(self._hold), {entry.task: entry.tip for entry in self._queue.entries}
-        self._log.note_fates(fates, tips, self._slot.target, self._hold.mend if self._hold else "")
-        self._log.note_end()
+        self._log.note_fates(fates, tips, self._slot.target)
         self._pin()
         self._slot.clear_record()
         self._remarks += name_left(self._slot)
@@ -136,64 +153,62 @@ class Turn:
             raise InputError(f"there is no branch {self._short}")
         return commit
 
-    def _build(self, old: str, batch: Sequence[records.Entry]) -> Chain:
-        self._pin()
-        with open_merge_room(self._fence, old, self._work) as room:
-            chain = build_chain(self._git, room, old, batch, self._queue.tips)
-        self._queue.bounce_conflicts(chain)
-        for entry in chain.there:
-            self._queue.decide(records.Fate(entry.task, "landed", reason="already there by content"))
-        return chain
-
-    def _land_prefix(self, chain: Chain) -> None:
-        count = len(chain.links)
-        green = count
+    def _land_prefix(self, old: str, links: Sequence[Link]) -> None:
+        count = green = len(links)
         if self._request.gates.commands:
-            self._gates = open_gates(self._fence, self._request, chain.old)
+            self._gates = open_gates(self._fence, self._request, old)
             self._tell(f"gates: {count} task{'s' if count > 1 else ''} on {self._short}")
-            is_green = self._passes(chain, count)
-            could_not_run = self._verdict(chain.links[-1].tree).could_not_run
+            is_green = self._passes(old, links)
+            could_not_run = self._verdict(links[-1].tree).could_not_run
             # where the target itself is at fault, no search finds a culprit, and no mend helps
-            if not is_green and (count > 1 or could_not_run) and self._hold_if_red(chain):
+            if not is_green and (count > 1 or could_not_run) and self._hold_if_red(old):
                 return
             if not is_green:  # how many of the first pass together; the one after them is the culprit
-                green = bisect_left(range(1, count), True, key=lambda some: not self._passes(chain, some))
-        if green and not self._land(chain, green):
+                green = bisect_left(range(1, count), True, key=lambda some: not self._passes(old, links[:some]))
+        if green and not self._land(old, links[:green]):
             return
         if green < count:
-            self._judge(chain.links[green].entry)
+            self._judge(links[green].entry)
 
-    def _passes(self, chain: Chain, count: int) -> bool:
-        tree = chain.links[count - 1].tree
-        known = self._verdict(tree)
-        if not known.green and not known.red:
-            self._run_gates(self._candidate(chain, count), tree)
-        return bool(self._verdict(tree).green)
+    def _passes(self, old: str, links: Sequence[Link]) -> bool:
+        tree = links[-1].tree
+        if self._verdict(tree) == Verdict():
+            self._run_gates(self._candidate(old, links), tree)
+        return self._verdict(tree).green
 
-    def _verdict(self, tree: str) -> records.Verdict:
-        assert self._gates is not None
-        return self._log.history.verdicts.get((tree, self._gates.digest), records.Verdict())
+    def _verdict(self, tree: str) -> Verdict:
+        if self._gates is None:
+            return Verdict()
+        key = tree, self._gates.digest
+        return self._verdicts.get(key) or Verdict(green=key in self._log.history.green)
 
     def _run_gates(self, commit: str, tree: str) -> None:
         assert self._gates is not None
         self._pin(commit)
         self._gate_runs += 1
-        why, output = self._gates.run(commit)
-        self._log.note_verdict(tree, self._gates.digest, why, output)
+        known, (why, output) = self._verdict(tree), self._gates.run(commit)
+        if why is None:
+            self._log.note_green(tree, self._gates.digest)
+            known = replace(known, green=True)
+        else:
+            known = replace(known, red=known.red + 1, why=why, output=output)
+        self._verdicts[tree, self._gates.digest] = known
         self._tell(f"gates: {'green' if why is None else f'red: {why}'}")
 
     def _judge(self, entry: records.Entry) -> None:
         """Try one entry alone on the target as it is now, once more if it is red: then land it, or bounce it."""
         old = self._find_target()
-        chain = self._build(old, [entry])
-        if not chain.links:
+        self._pin()
+        with open_merge_room(self._fence, old, self._work) as room:
+            links = self._queue.merge(room, old, [entry])
+        if not links:
             return
         # what landed before it may have changed what they run
         self._gates = open_gates(self._fence, self._request, old)
-        tree = chain.links[0].tree
-        if not self._is_red(tree, self._candidate(chain, 1)):
-            self._land(chain, 1)
-        elif not self._hold_if_red(chain):
+        tree = links[0].tree
+        if not self._is_red(tree, links[0].commit):
+            self._land(old, links)
+        elif not self._hold_if_red(old):
             verdict, against = self._verdict(tree), self._queue.find_sharing(entry)
             others = f"; {', '.join(against)} landed before it and changed the same files" if against else ""
             fate = records.Fate(
@@ -201,10 +216,10 @@ class Turn:
             )
             self._queue.decide(fate)
 
-    def _hold_if_red(self, chain: Chain) -> bool:
+    def _hold_if_red(self, old: str) -> bool:
         """Hold if the gates do not pass, or cannot be run, on the target itself; whether that is so."""
-        tree = self._git.line("rev-parse", f"{chain.old}^{{tree}}")
-        if not self._is_red(tree, chain.old):
+        tree = self._git.line("rev-parse", f"{old}^{{tree}}")
+        if not self._is_red(tree, old):
             return False
         verdict = self._verdict(tree)
         if verdict.could_not_run:
@@ -220,18 +235,18 @@ class Turn:
             self._run_gates(commit, tree)
         return not self._verdict(tree).green
 
-    def _land(self, chain: Chain, count: int) -> bool:
-        """Move the target to the candidate of a prefix; whether that is done."""
-        candidate, old = self._candidate(chain, count), chain.old
-        self._hold = self._examine_filters(chain, count)
+    def _land(self, old: str, links: Sequence[Link]) -> bool:
+        """Move the target to the candidate of these; whether that is done."""
+        candidate = self._candidate(old, links)
+        self._hold = self._examine_filters(old, candidate, links)
         if self._hold:
             return False
         self._pin(candidate)
-        record = self._record(old, candidate, {link.entry.task: link.entry.tip for link in chain.links[:count]})
+        record = self._record(old, candidate, {link.entry.task: link.entry.tip for link in links})
         moved = move(self._slot, self._fence, record)
         if moved == "moved":
             self._log.note_moved(record)
-            verdict = records.Verdict() if self._gates is None else self._verdict(chain.links[count - 1].tree)
+            verdict = self._verdict(links[-1].tree)
             is_flaky = verdict.green and verdict.red
             remark = "its gates are flaky: red, then green on the same files" if is_flaky else ""
             for task in record.entries:
@@ -248,17 +263,16 @@ class Turn:
             )
         return False
 
-    def _examine_filters(self, chain: Chain, count: int) -> records.Hold | None:
+    def _examine_filters(self, old: str, new: str, links: Sequence[Link]) -> records.Hold | None:
         """Work that was done inside of walls is not to choose what a filter of the user's runs outside of them."""
         names = [name.split(".") for name, command in self._fence.settings.config if command]
         drivers = {
             ".".join(words[1:-1]) for words in names if words[0] == "filter" and words[-1] in ("smudge", "process")
         }
         drivers.discard("lfs")  # Git LFS reads the files, and runs nothing of them
-        if not drivers or not any(link.entry.walled for link in chain.links[:count]):
+        if not drivers or not any(link.entry.walled for link in links):
             return None
-        new = self._candidate(chain, count)
-        paths = "".join(f"{name}\0" for name in sorted(records.find_changed(self._git, chain.old, new, "d")))
+        paths = "".join(f"{name}\0" for name in sorted(records.find_changed(self._git, old, new, "d")))
         with open_merge_room(self._fence, new, self._work) as room:
             fields = room.git.names("check-attr", "-z", "--stdin", "filter", stdin=os.fsencode(paths))
         filtered = [row for row in zip(fields[::3], fields[2::3], strict=True) if row[1] in drivers]
@@ -271,17 +285,16 @@ class Turn:
             return None
         return records.Hold("filter", reason, f"sessionrun merge {self._request.session_id[:8]}")
 
-    def _candidate(self, chain: Chain, count: int) -> str:
-        """What lands with a prefix: the same commit that the gates saw; its first parent is the old target."""
-        last = chain.links[count - 1]
+    def _candidate(self, old: str, links: Sequence[Link]) -> str:
+        """What lands with these: the same commit that the gates saw; its first parent is the old target."""
+        last, count = links[-1], len(links)
         if count == 1:
             return last.commit
         if last.commit not in self._candidates:
-            lines = [f"- {link.entry.task}: {link.entry.title}" for link in chain.links[:count]]
+            lines = [f"- {link.entry.task}: {link.entry.title}" for link in links]
             title = f"Land {count} tasks of session {self._request.session_id[:8]}"
             message = "\n".join([title, "", *lines, ""])
-            parents = (chain.old, last.commit)
-            self._candidates[last.commit] = self._git.commit_tree(last.tree, parents, message)
+            self._candidates[last.commit] = self._git.commit_tree(last.tree, (old, last.commit), message)
         return self._candidates[last.commit]
 
     def _pin(self, *commits: str) -> None:

@@ -184,21 +184,22 @@ def prepare(
 
         settled = reclaim(feed, results_dir, most=wanted.take_back_most)
         back = [f"queue: {task.id} is {task.status}: {task.reason}" for task in settled]
+    queued: Tasks = by_id(feed.load())
     known = Path(wanted.top) / LIST
-    path = listed or (known if known.is_file() and not feed.load() else None)
-    if not (preview or wanted.watch) and path is None:
-        tasks, left = _choose(wanted, by_id(feed.load()))
+    path = listed or (known if known.is_file() and not queued else None)
+    if path is None and not (preview or wanted.watch):
+        tasks, left = _choose(wanted, queued)
         if not tasks:
             return Prepared([], left, back)
     findings = _look_at_agent(spec, preview=preview) if ready else []
     drafted = ""
-    if path is not None and not preview:
-        added, present = import_list(feed, str(path), group=wanted.group)
-        drafted = f"; {len(added)} were imported from {path}{f', {len(present)} were known' if present else ''}"
-    queued: Tasks = by_id(feed.load())
     if path is not None and preview:
         queued, new = _draft(str(path), wanted.group, queued)
         drafted = f"; {new} would be imported from {path}"
+    elif path is not None:
+        added, present = import_list(feed, str(path), group=wanted.group)
+        drafted = f"; {len(added)} were imported from {path}{f', {len(present)} were known' if present else ''}"
+        queued = by_id(feed.load())
     tasks, left = _choose(wanted, queued)
     finding = f"queue: {feed.place.name}: {len(tasks)} of {left} open tasks are ready{drafted}"
     return Prepared(tasks, left, [*back, finding, *findings])

@@ -33,7 +33,6 @@ _Values = dict[str, Any]
 
 
 def load(source: Source, options: Options) -> Plan:
-    """Read the configuration."""
     reading = Reading(source.name)
     try:
         record = kinds.as_record(source.document.value)

@@ -43,11 +43,9 @@ class Contents(Protocol):
     def change(self, task: QueueTask, changes: Changes) -> None:
         """Change a task; its group is an id."""
 
-    def delete(self, task: QueueTask) -> None:
-        """Take a task out of the queue."""
+    def delete(self, task: QueueTask) -> None: ...
 
-    def find_group(self, name: str) -> QueueTask | None:
-        """Return the task that the name of a group means."""
+    def find_group(self, name: str) -> QueueTask | None: ...
 
     def make_group(self, name: str) -> str:
         """Make a group of a name that means none; return its id."""
@@ -87,7 +85,6 @@ class Feed(ABC):
         return [*self._read().load().values()]
 
     def show(self, task_id: str) -> QueueTask:
-        """Return one task."""
         return _look(self._read(), task_id, for_claims=True)
 
     def claim(self, task_id: str, worker: Worker) -> QueueTask | None:

@@ -33,9 +33,8 @@ from sessionrun.queue.sync import (
     Step,
     choose_id,
     choose_next,
-    find_changes,
     find_claims,
-    find_news,
+    find_steps,
     make_task,
 )
 from sessionrun.queue.task import QueueTask, Signature, by_id, read_signature
@@ -119,10 +118,12 @@ class Visitor:
         if reclaims:
             self._reclaimed_at = self._clock()
             reclaim(self._feed, self._results_dir, most=self._asked.take_back_most)
-        tasks = self._settle(known)
-        news = find_news(tasks, known, self._session_id, self._landing, self._is_mended)
+        tasks, news = self._settle(known)
         for step in news:
-            self._tell_step(step, tasks, known)
+            if step.what == "land":
+                self._landing[step.name] = known[step.name].bounced_seq
+            is_new = step.what == "add"
+            self._tell(TaskAdded(make_task(self._template, tasks[step.queue_id], step.name)) if is_new else step)
         ended = {name for name, one in known.items() if one.kind != "going"}
         if self._asked.ingest and ended != self._ended:  # their agents may have written follow-ups
             self._ended = ended
@@ -130,13 +131,13 @@ class Visitor:
                 tasks = self._load(known)
         has_more = self._claim(snapshot, tasks, choose_next(tasks, known, self._asked, self._template.retries))
         is_going = news or has_more or any(one.kind == "going" for one in known.values())
-        if snapshot.is_open and snapshot.takes and not (is_going or self._asked.watch):
+        if snapshot.takes and not (is_going or self._asked.watch):
             self._tell(Dry(snapshot.number))
 
     def leave(self, snapshot: Snapshot) -> None:
         """The session ends: settle its last claims."""
         known = snapshot.list_known()
-        for step in find_changes(self._load(known), known, self._session_id, {}, ends=True):
+        for step in find_steps(self._load(known), known, self._session_id, {}, ends=True):
             self._change(step)
         if self._feed.name != FILE:
             self._feed.sync()
@@ -147,8 +148,8 @@ class Visitor:
             raise InputError(f"{self._feed.place} is gone: put it back, or cancel the session")
         return by_id(self._feed.load())
 
-    def _settle(self, known: dict[str, Standing]) -> dict[str, QueueTask]:
-        """Change the queue until it needs nothing more, and return its tasks.
+    def _settle(self, known: dict[str, Standing]) -> tuple[dict[str, QueueTask], list[Step]]:
+        """Change the queue until it needs nothing more, and return its tasks and what the session has to do.
 
         What it refuses is tried once in each visit, and shown; that claim ends with the session at the latest.
         """
@@ -156,17 +157,17 @@ class Visitor:
         self.refused = None
         for _ in range(_ROUNDS):
             tasks = self._load(known)
-            needed = find_changes(tasks, known, self._session_id, self._landing)
-            steps = [step for step in needed if step not in failed]
-            for step in steps:
+            steps = find_steps(tasks, known, self._session_id, self._landing, self._is_mended)
+            needed = [step for step in steps if step.is_for_queue and step not in failed]
+            for step in needed:
                 try:
                     self._change(step)
                 except InputError as error:
                     failed.add(step)
                     self.refused = str(error)
-            if not steps:
+            if not needed:
                 break
-        return tasks
+        return tasks, [step for step in steps if not step.is_for_queue]
 
     def _change(self, step: Step) -> None:
         worker, reason = QueueWorker(step.name, self._session_id), step.reason or None
@@ -179,14 +180,6 @@ class Visitor:
             del self._landing[step.name]
         else:
             self._feed.claim(step.queue_id, worker)  # if it is not ready any more, the next look tells
-
-    def _tell_step(self, step: Step, tasks: dict[str, QueueTask], known: dict[str, Standing]) -> None:
-        if step.what == "add":
-            self._tell(TaskAdded(make_task(self._template, tasks[step.queue_id], step.name)))
-            return
-        if step.what == "land":
-            self._landing[step.name] = known[step.name].bounced_seq
-        self._tell(step)
 
     def _is_mended(self, one: Standing) -> bool:
         if one.branch is None or not self._asked.lands_again:
@@ -229,7 +222,7 @@ class QueueFeeder:
         self._session, self._asked, self._template = session, spec.feed, spec.template
         self._patience = min(spec.feed.poll_s, spec.feed.sync_s, spec.feed.take_back_s or spec.feed.poll_s)
         self._snapshots = Snapshots()
-        self._snapshot = Snapshot(0, {}, 0, False, False)
+        self._snapshot = Snapshot(0, {}, 0, False)
         self._worker: Worker[Visit, News] = Worker("feeder", self._work)
         self.fds: tuple[int, ...] = (self._worker.fd,)
         # the thread alone has these

@@ -70,7 +70,6 @@ _TEXTS: Final = ("id", "title", "status", "description", "parent", "kind", "reas
 
 
 def find(place: QueuePlace) -> FileFeed:
-    """Return the queue of a place."""
     return FileFeed(place)
 
 

@@ -89,7 +89,7 @@ def load_tasks(
 
 
 def describe_task(task: QueueTask) -> dict[str, Any]:
-    """Return a task as an object of ``queue --json``."""
+    """A task as an object of ``queue --json``."""
     return {
         **{field.name: getattr(task, field.name) for field in fields(task)},
         "ready": task.is_ready,

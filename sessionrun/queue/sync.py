@@ -63,17 +63,15 @@ class Snapshot(NamedTuple):
     """How the session stands: what the supervisor's thread gives to the one that visits the queue.
 
     `tasks` are all tasks of the session by their ids, None: one that is not from the queue.  There are slots for
-    `free` more, if it `takes` more at all; `is_open` is its feed.  `number` counts the snapshots.
+    `free` more, if it `takes` more at all.  `number` counts the snapshots.
     """
 
     number: int
     tasks: Mapping[str, Standing | None]
     free: int
     takes: bool
-    is_open: bool
 
     def list_known(self) -> dict[str, Standing]:
-        """Return the tasks that are from the queue."""
         return {name: one for name, one in self.tasks.items() if one is not None}
 
 
@@ -83,7 +81,7 @@ class Snapshots:
     def __init__(self) -> None:
         self._tasks: dict[str, Standing | None] = {}
         self._requests = 0
-        self._width: tuple[int, bool, bool] | None = None
+        self._width: tuple[int, bool] | None = None
         self.number = 0
 
     def find_reborn(self, state: State) -> list[str]:
@@ -120,7 +118,7 @@ class Snapshots:
         limit = find_limit(state, state.spec.resources.get(SLOT, 0))
         stops = state.cancelled or state.halted or state.held is not None or state.ended is not None
         free = (UNLIMITED if limit is None else limit) - len(state.tasks) + state.completed
-        width = (free, state.feed_open and not stops, state.feed_open)
+        width = (free, state.feed_open and not stops)
         if not changed and width == self._width:
             return None
         self._width = width
@@ -213,52 +211,50 @@ class Step(NamedTuple):
     name: str
     reason: str = ""
 
+    @property
+    def is_for_queue(self) -> bool:
+        """Whether it changes the queue; only when it needs no such step does what is left count."""
+        return self.what in ("close", "reopen", "claim", "bounce")
 
-def find_changes(
-    tasks: Tasks, known: Known, session_id: str, landing: Mapping[str, int | None], *, ends: bool = False
+
+def find_steps(
+    tasks: Tasks,
+    known: Known,
+    session_id: str,
+    landing: Mapping[str, int | None],
+    is_mended: Callable[[Standing], bool] = lambda one: False,
+    *,
+    ends: bool = False,
 ) -> list[Step]:
-    """Return what the queue needs: its claims settled, and claims for what runs without one.
+    """What the queue needs, and what the session: claims settled, what runs claimed, what is claimed added.
 
     Work that is held is done, and a retry of the session lands it.  So its task stays claimed, also at the end of
     the session, or it would be done again.  `landing` are tasks whose work was asked to land again, with the time
-    it had been bounced then.  If the session `ends`, what it still works on, or has not heard of, is given back.
+    it had been bounced then; `is_mended` says whether the branch of work that was bounced has gone on since.  If
+    the session `ends`, what it still works on, or has not heard of, is given back.
     """
     claims, steps = find_claims(tasks, session_id), []
     for name, task in claims.items():
         kind, reason = (known[name].kind, known[name].reason) if name in known else ("going", "")
         if kind in ("done", "undone") or (kind == "going" and ends):
             steps.append(Step("close" if kind == "done" else "reopen", task.id, name, reason))
+        elif name not in known:
+            steps.append(Step("add", task.id, name))
     for name, one in known.items() if not ends else ():
-        waiting = tasks.get(one.queue_id)
-        if waiting is None or name in claims:
-            continue
-        if one.kind == "going" and waiting.is_ready:
-            steps.append(Step("claim", waiting.id, name))
-        elif _is_closed_by_hand(one, waiting) and name in landing and landing[name] != one.bounced_seq:
-            steps.append(Step("bounce", waiting.id, name, one.reason))
-    return steps
-
-
-def find_news(
-    tasks: Tasks, known: Known, session_id: str, landing: Collection[str], is_mended: Callable[[Standing], bool]
-) -> list[Step]:
-    """Return what the session has to do; to be asked when the queue needs nothing more.
-
-    `landing` are tasks whose work was asked to land again; `is_mended` says whether the branch of work that was
-    bounced has gone on since.
-    """
-    claims = find_claims(tasks, session_id)
-    steps = [Step("add", task.id, name) for name, task in claims.items() if name not in known]
-    for name, one in known.items():
-        task = tasks.get(one.queue_id)
+        queued = tasks.get(one.queue_id)
+        is_closed = queued is not None and queued.status == "closed"
         if one.kind == "going":
-            needs_none = one.is_extra and (task is None or task.status == "closed")
-            if one.waits and (needs_none or name in claims):
-                steps.append(Step("claimed", one.queue_id, name))
-            elif not (needs_none or name in claims or (task is not None and task.is_ready)):
+            if name not in claims and queued is not None and queued.is_ready:
+                steps.append(Step("claim", one.queue_id, name))
+            elif name not in claims and not (one.is_extra and (queued is None or is_closed)):
                 steps.append(Step("drop", one.queue_id, name))
-        elif _is_closed_by_hand(one, task) and name not in landing and is_mended(one):
-            steps.append(Step("land", one.queue_id, name))
+            elif one.waits:
+                steps.append(Step("claimed", one.queue_id, name))
+        elif one.kind == "undone" and one.branch is not None and is_closed:  # by hand
+            if name in landing and landing[name] != one.bounced_seq:
+                steps.append(Step("bounce", one.queue_id, name, one.reason))
+            elif name not in landing and is_mended(one):
+                steps.append(Step("land", one.queue_id, name))
     return steps
 
 
@@ -290,10 +286,6 @@ def find_claims(tasks: Tasks, session_id: str) -> dict[str, QueueTask]:
     return {worker.name: task for worker, task in claimed if worker and worker.session == session_id}
 
 
-def _is_closed_by_hand(one: Standing, task: QueueTask | None) -> bool:
-    return one.branch is not None and one.kind == "undone" and task is not None and task.status == "closed"
-
-
 # --- a task of the queue as one of the session ---
 
 _PLACE: Final = re.compile(r"\{(task|title|body|script|id)\}")
@@ -304,7 +296,6 @@ _LONGEST: Final = 100
 
 
 def make_task(template: TaskSpec, task: QueueTask, task_id: str) -> TaskSpec:
-    """Return the task of the session that works on a task of the queue."""
     prompts = tuple(fill_frame(frame, task) for frame in template.prompts)
     return replace(
         template,

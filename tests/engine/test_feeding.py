@@ -45,9 +45,8 @@ from sessionrun.queue.sync import (
     Step,
     choose_id,
     choose_next,
-    find_changes,
-    find_news,
     find_standing,
+    find_steps,
     make_task,
 )
 from sessionrun.queue.task import Draft, QueueTask, Worker, find_place, read_signature
@@ -175,7 +174,7 @@ def test_a_landing_counts_for_the_very_work_that_landed(
     assert found[0] == kind and ("landed as c9" in found[1]) == (kind == "done")
     if kind == "done":
         with closing(LandingLog(session.path / LANDING_FOLDER / "main")) as log:
-            log.note_fates([Fate("t", "landed", reason="it was there")], {"t": "c1"}, "refs/heads/main", "")
+            log.note_fates([Fate("t", "landed", reason="it was there")], {"t": "c1"}, "refs/heads/main")
         assert _judge((session, state), "t") == ("done", "landed (session s, task t)"), (
             "of no commit nothing is told"
         )
@@ -226,8 +225,8 @@ def test_a_snapshot_tells_how_all_tasks_stand() -> None:
     add(state, "a", "q1")
     add(state, "own", None)
     tasks = {"a": Standing("q1", "going"), "own": None}
-    assert snapshots.look(state) == Snapshot(2, tasks, 0, True, True)
-    assert first == Snapshot(1, {}, 2, True, True), "the other thread has it"
+    assert snapshots.look(state) == Snapshot(2, tasks, 0, True)
+    assert first == Snapshot(1, {}, 2, True), "the other thread has it"
     state.tasks["a"].outcome, state.tasks["a"].reason = "failed", "x"
     state.outcomes["failed"] = 1
     ended = snapshots.look(state)
@@ -238,14 +237,14 @@ def test_a_snapshot_tells_how_all_tasks_stand() -> None:
     state.outcomes.clear()
     state.requests.add("again")
     assert snapshots.find_reborn(state) == ["a"]
-    assert snapshots.look(state) == Snapshot(4, tasks, 0, True, True)
+    assert snapshots.look(state) == Snapshot(4, tasks, 0, True)
     assert snapshots.find_reborn(state) == []
     state.tasks["a"].held = UNCLAIMED
     waits = {**tasks, "a": Standing("q1", "going", waits=True)}
-    assert snapshots.look(state) == Snapshot(5, waits, 0, True, True)
+    assert snapshots.look(state) == Snapshot(5, waits, 0, True)
     state.tasks["a"].held = None
     state.held = "on request"
-    assert snapshots.look(state) == Snapshot(6, tasks, 0, False, True)
+    assert snapshots.look(state) == Snapshot(6, tasks, 0, False)
 
 
 def add(state: State, name: str, queue_id: str | None) -> None:
@@ -285,8 +284,7 @@ def test_what_a_visit_finds_to_do(
     task: QueueTask, known: dict[str, Standing], steps: list[tuple[str, str, str]]
 ) -> None:
     tasks = by_id(task)
-    found = [*find_changes(tasks, known, US, {}), *find_news(tasks, known, US, {}, lambda one: False)]
-    assert [(step.what, step.name, step.reason) for step in found] == steps
+    assert [(step.what, step.name, step.reason) for step in find_steps(tasks, known, US, {})] == steps
 
 
 def test_no_claim_is_left_at_the_end() -> None:
@@ -297,7 +295,7 @@ def test_no_claim_is_left_at_the_end() -> None:
         queued("d", "claimed", claim="d", session=THEM),
     )
     known = {"a": Standing("a", "done", "landed"), "b": Standing("b", "held", "waits")}
-    assert find_changes(tasks, known, US, {}, ends=True) == [
+    assert find_steps(tasks, known, US, {}, ends=True) == [
         Step("close", "a", "a", "landed"),
         Step("reopen", "c", "c", ""),
     ], "work that is held must not be done again"
@@ -349,10 +347,7 @@ def test_work_that_was_mended_lands_when_its_task_is_closed(
     status: str, landing: dict[str, int | None], is_mended: bool, step: str | None
 ) -> None:
     tasks, known = by_id(queued("q", status)), {"t": BOUNCED}
-    found = [
-        *find_changes(tasks, known, US, landing),
-        *find_news(tasks, known, US, landing, lambda one: is_mended),
-    ]
+    found = find_steps(tasks, known, US, landing, lambda one: is_mended)
     assert [one.what for one in found] == ([] if step is None else [step])
 
 
@@ -388,7 +383,7 @@ class Session:
     def look(self, *, free: int = 2) -> Snapshot:
         self.number += 1
         going = sum(one.kind == "going" for one in self.journal.values())
-        return Snapshot(self.number, dict(self.journal), free - going, True, True)
+        return Snapshot(self.number, dict(self.journal), free - going, True)
 
     def take(self) -> bool:
         """Write down what was heard; whether the queue is dry."""
@@ -414,16 +409,6 @@ class Session:
                 return
             self.work()
         raise AssertionError("the queue never is dry")
-
-
-def test_a_queue_is_worked_through_in_its_order(tmp_path: Path) -> None:
-    session = Session(tmp_path)
-    session.feed.create([Draft("a"), Draft("b"), Draft("c", priority=1)])
-    session.feed.create([Draft("d", depends=("task-1",))])
-    session.finish(session.open())
-    assert session.begun == ["task-3", "task-1", "task-2", "task-4"]
-    assert {task.status for task in session.feed.load()} == {"closed"}
-    assert {task.reason for task in session.feed.load()} == {"landed"}
 
 
 def test_a_queue_is_not_dry_while_no_node_has_offered_a_slot(tmp_path: Path) -> None:
@@ -473,19 +458,6 @@ def sweep_visitor(place: str) -> None:
 def test_a_crash_at_each_step(tmp_path: Path) -> None:
     """Each task is begun once, and closed."""
     assert int(run_watched(sweep_visitor, tmp_path)) > 20
-
-
-def test_a_claim_that_is_taken_away_ends_the_task(tmp_path: Path) -> None:
-    session = Session(tmp_path, "a", "b", watch=True)
-    session.visit()
-    session.feed.close("task-1", reason="done by hand")
-    session.feed.reopen("task-2", reason="for another")
-    session.feed.claim("task-2", Worker("w", THEM))
-    steps = [one for one in session.visit() if isinstance(one, Step)]
-    assert steps == [Step("drop", name, name) for name in ("task-1", "task-2")]
-    session.visit()
-    assert session.feed.show("task-1").reason == "done by hand"
-    assert session.feed.show("task-2").worker is not None
 
 
 def test_a_queue_that_is_gone_ends_no_task(tmp_path: Path) -> None:

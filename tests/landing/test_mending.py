@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from conftest import Command
 from simulation import AGENTS, Scripted, make_session
-from stages import git, make_repository_of
+from stages import make_program, make_repository_of
+from test_cli_worktrees import Project, project_in
 
 from sessionrun import api
 from sessionrun.client.planning.additions import choose_retried
@@ -22,7 +22,7 @@ from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.places import Place
 from sessionrun.model.spec import Landing, TaskSpec, Workspace
 
-AGENT = """#!/bin/sh
+AGENT = """\
 # Writes what its prompt says; a mend does what MEND says.
 case "$SESSIONRUN_TASK" in
 *-mend-*) {mend} ;;
@@ -33,39 +33,29 @@ esac
 JOIN = "sed -i -e '/^||||||| /,/^=======$/d' -e '/^<<<<<<< /d' -e '/^=======$/d' -e '/^>>>>>>> /d' f"
 
 
-class Yard:
+class Yard(Project):
     """A repository with a file of one line, and an agent that mends as it is told to."""
-
-    def __init__(self, command: Command, place: Path) -> None:
-        self.command = command
-        self.top = place / "repo"
-        make_repository_of(self.top, {"f": "base\n", ".gitignore": "/results/\n/sessionrun.toml\n/plan.json\n"})
-        self.command.cwd, self.command.results = self.top, self.top / "results"
-
-    def lay_out(self, plan: dict[str, Any], mend: str) -> None:
-        """Write a plan, and an agent that mends so."""
-        agent = self.top.parent / "agent.sh"
-        agent.write_text(AGENT.format(mend=mend))
-        agent.chmod(0o755)
-        (self.top / "sessionrun.toml").write_text(f'[agents.scripted]\nargv = ["{agent}"]\n')
-        (self.top / "plan.json").write_text(json.dumps(plan))
 
     def run(self, plan: dict[str, Any], mend: str) -> dict[str, dict[str, Any]]:
         """Run a plan to its end, with an agent that mends so; its tasks by id."""
-        self.lay_out(plan, mend)
-        done = self.command.to_end("run", "--json", "--sync", "--agent", "scripted", "--worktree", "plan.json")
+        agent = make_program(self.cwd.parent / "agent.sh", AGENT.format(mend=mend))
+        (self.cwd / "sessionrun.toml").write_text(f'[agents.scripted]\nargv = ["{agent}"]\n')
+        (self.cwd / "plan.json").write_text(json.dumps(plan))
+        done = self.to_end("run", "--json", "--sync", "--agent", "scripted", "--worktree", "plan.json")
         assert done.returncode in (0, 1), done.stderr
         self.view = json.loads(done.stdout)
-        self.command.sessions.append(self.view["session_id"])
+        self.sessions.append(self.view["session_id"])
         return {task["id"]: task for task in self.view["tasks"]}
 
-    def git(self, *words: str) -> str:
-        return git(self.top, *words)
+
+def make_repository(top: Path) -> None:
+    make_repository_of(top, {"f": "base\n", ".gitignore": "/sessionrun.toml\n/plan.json\n"})
 
 
 @pytest.fixture
-def yard(sessionrun: Command, own_place: Path) -> Yard:
-    return Yard(sessionrun, own_place)
+def yard(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Yard:
+    made = project_in(own_place, monkeypatch, make_repository)
+    return Yard(made.cwd, made.results)
 
 
 def write(task: str, text: str, file: str = "f") -> dict[str, Any]:
@@ -104,7 +94,7 @@ def test_a_mend_that_leaves_marks_is_refused_and_the_last_one_is_the_end(yard: Y
     assert [task["reason"] for task in mends] == ["mend_refused: marks of the conflict are left in f"] * 2
     owner = tasks[mends[0]["id"].removesuffix("-mend-1")]
     assert owner["landing"]["status"] == "bounced"
-    session = api.open_session(yard.command.results, yard.view["session_id"])
+    session = api.open_session(yard.results, yard.view["session_id"])
     shown = api.load_view(session)["tasks"]
     _, every, _ = choose_retried(shown, shown, named=False, failed=False, lost=False)
     assert every == [owner["id"]], "mends are not tried again beside it"
@@ -112,7 +102,7 @@ def test_a_mend_that_leaves_marks_is_refused_and_the_last_one_is_the_end(yard: Y
         ("retry",): f"-mend-1' mends '{owner['id']}': name that one",
         ("continue", "more"): f"mends the work of '{owner['id']}': continue that one",
     }.items():
-        refused = yard.command(words[0], yard.view["session_id"], mends[0]["id"], *words[1:])
+        refused = yard(words[0], yard.view["session_id"], mends[0]["id"], *words[1:])
         assert (refused.returncode, refused.stdout, why in refused.stderr) == (2, "", True)
     told = "2 mends did not land it: mend_refused: marks of the conflict are left in f"
     assert (owner["landing"]["reason"], yard.view["outcome"]) == (told, "failed")
@@ -137,10 +127,10 @@ def test_a_mend_that_loses_a_side_is_refused_once(
     one, two = (task for name, task in tasks.items() if "-mend-" in name)
     assert one["reason"].startswith(f"mend_refused: it {why}")
     assert two["landing"]["status"] == "landed" and two["mends"] == one["mends"]
-    (file,) = (yard.command.directory(yard.view["session_id"]) / "prompts").glob("*-mend-1")
+    (file,) = (yard.directory(yard.view["session_id"]) / "prompts").glob("*-mend-1")
     assert "has no marks: it is there as one side has it" in file.read_text()
-    assert yard.command("wait", yard.view["session_id"]).returncode == 0, "the work landed, by whichever mend"
-    assert yard.command("wait", yard.view["session_id"], one["id"]).returncode == 1
+    assert yard("wait", yard.view["session_id"]).returncode == 0, "the work landed, by whichever mend"
+    assert yard("wait", yard.view["session_id"], one["id"]).returncode == 1
 
 
 @pytest.mark.slow
@@ -153,22 +143,22 @@ def test_what_setups_left_does_not_land_with_a_mend_and_a_wanderer_is_named(yard
     assert mend["worktree_remark"] == "beside the conflict it changed beside"
     assert sorted(yard.git("ls-tree", "--name-only", "main").split()) == [".gitignore", "beside", "f"]
     assert sorted(yard.git("show", "main:f").split()) == ["a", "b"]
-    done = yard.command("merge", yard.view["session_id"], "--json")
+    done = yard("merge", yard.view["session_id"], "--json")
     assert done.returncode == 0 and json.loads(done.stdout)["old"] == json.loads(done.stdout)["new"], done.stderr
 
 
 @pytest.mark.slow
 def test_a_held_mend_lands_when_its_owner_is_tried_again(yard: Yard) -> None:
-    tasks = yard.run(clash(), f"{JOIN}; echo mine >{yard.top}/f")
+    tasks = yard.run(clash(), f"{JOIN}; echo mine >{yard.cwd}/f")
     (mend,) = (task for name, task in tasks.items() if "-mend-" in name)
     assert mend["landing"]["status"] == "held"
     owner = mend["id"].removesuffix("-mend-1")
-    waited = yard.command("wait", yard.view["session_id"], owner, "--timeout", "20")
+    waited = yard("wait", yard.view["session_id"], owner, "--timeout", "20")
     assert waited.returncode == 1, "its session has ended: nothing more comes"
     yard.git("checkout", "f")
-    done = yard.command("retry", yard.view["session_id"], owner, "--sync")
+    done = yard("retry", yard.view["session_id"], owner, "--sync")
     assert done.returncode == 0, done.stderr
-    assert sorted((yard.top / "f").read_text().split()) == ["a", "b"]
+    assert sorted((yard.cwd / "f").read_text().split()) == ["a", "b"]
 
 
 @pytest.mark.slow
@@ -176,7 +166,7 @@ def test_a_held_mend_lands_when_its_owner_is_tried_again(yard: Yard) -> None:
 def test_a_red_gate_is_mended_and_not_by_undoing_the_work(yard: Yard, mend: str) -> None:
     plan = {"prompts": [write("a", "bad", "g")], "land": {"gates": ["! grep -qs bad g"], "mends": 1}}
     tasks = yard.run(plan, mend)
-    (file,) = (yard.command.directory(yard.view["session_id"]) / "prompts").glob("*a-mend-1*")
+    (file,) = (yard.directory(yard.view["session_id"]) / "prompts").glob("*a-mend-1*")
     prompt = file.read_text()
     assert prompt.endswith("The end of what the gates printed:\n\n$ ! grep -qs bad g\n")
     assert "exit code 1 of: ! grep -qs bad g" in prompt and "/gate-" in prompt and "run: printf 'bad" in prompt

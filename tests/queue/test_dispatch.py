@@ -31,7 +31,7 @@ from sessionrun.input.settings import Options
 from sessionrun.queue.dispatch import prepare
 from sessionrun.queue.open import open_queue
 from sessionrun.queue.sync import fill_frame
-from sessionrun.queue.task import Draft, QueueTask, Worker
+from sessionrun.queue.task import Draft, QueueTask
 from sessionrun.store.logs import read_log
 from sessionrun.store.session import SessionDir
 
@@ -248,20 +248,6 @@ def test_without_landing_the_follow_up_is_named(repo: Command) -> None:
 
 
 @pytest.mark.slow
-def test_a_claim_of_a_session_that_is_gone_is_taken_back_first(repo: Command) -> None:
-    dead = repo.finished([{"id": "other", "prompt": "x"}])
-    repo("queue", "add", "One")
-    open_queue(repo.cwd).claim("task-1", Worker("task-1", dead))
-    elsewhere = repo.cwd / "results" / "elsewhere"  # no index knows that
-    elsewhere.mkdir()
-    repo.directory(dead).rename(elsewhere / f"session-{dead}")
-    done = repo("dispatch", "--sync", "--workers", "1", "--results-dir", str(elsewhere))
-    assert done.returncode == 0, done.stderr
-    assert "queue: task-1 is open: its worker task-1 is gone\n" in done.stderr
-    assert "One" in list_main(repo)
-
-
-@pytest.mark.slow
 def test_a_goal_is_split_and_dispatched(repo: Command) -> None:
     configure(repo.cwd, branch="gone")
     done = repo("split", "Fix it, then test it", "--no-llm", "--dispatch")
@@ -395,9 +381,14 @@ def test_another_session_settles_what_a_dead_one_has_claimed(project: Dispatcher
     record["tasks"][0] |= {"status": "in_progress", "claim": claim}  # as if it was killed before it could say so
     queue.write_text(json.dumps(record))
     (project.cwd / "go").touch()
-    session_id = project.dispatch("--watch", "--workers", "2")
-    project.until_queue(lambda tasks: all(task.status == "closed" for task in tasks.values()))
-    tasks = project.load("status", session_id)["tasks"]
+    elsewhere = project.results / "elsewhere"  # no index knows that
+    elsewhere.mkdir()
+    project.directory(dead).rename(elsewhere / f"session-{dead}")
+    done = project("dispatch", "--agent", "worker", "--sync", "--results-dir", str(elsewhere))
+    assert (done.returncode, "queue: task-2 is open: its worker task-2 is gone\n" in done.stderr) == (0, True)
+    assert re.search(r"queue: task-1 is closed: landed as \w+ \(session ", done.stderr)
+    (session_id,) = {path.name for path in elsewhere.glob("session-*")} - {f"session-{dead}"}
+    tasks = project.load("status", session_id.removeprefix("session-"))["tasks"]
     assert [task["id"] for task in tasks] == [names[1]]  # what landed is not done again
     assert len(project.merged()) == 2
 

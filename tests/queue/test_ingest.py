@@ -18,7 +18,7 @@ from stages import git, make_program, make_repository_of
 
 from sessionrun.client.notices import SessionWarning
 from sessionrun.model.asked import SUGGESTIONS
-from sessionrun.queue.ingest import LIMIT, MAX_TITLE, choose_lines, make_draft, put_aside, strip_mark
+from sessionrun.queue.ingest import LIMIT, MAX_TITLE, make_draft, put_aside, strip_mark
 from sessionrun.queue.open import Ingested, ingest, open_queue
 from sessionrun.queue.split import name_group, read_answer, split_by_rule
 from sessionrun.queue.task import Draft, QueueTask, find_place
@@ -55,24 +55,16 @@ def test_a_line_is_a_task(line: str, text: str) -> None:
     assert strip_mark(line) == text
 
 
-def test_a_line_without_a_letter_or_digit_is_no_task(tmp_path: Path) -> None:
-    (tmp_path / "lines").write_text("---\n\n  * [ ] \nFix it\n")
-    drafts, *_ = choose_lines([], {tmp_path / "lines": "lines"}, 9, None)
-    assert [draft.title for draft in drafts] == ["Fix it"]
-
-
 def test_a_long_line_is_title_and_body() -> None:
     draft = make_draft("word " * 100)
-    assert len(draft.title) <= MAX_TITLE
-    assert draft.title.endswith("...")
-    assert draft.body.startswith("word " * 100)
-    assert make_draft("short").body == ""
+    assert len(draft.title) <= MAX_TITLE and draft.title.endswith("...")
+    assert draft.body.startswith("word " * 100) and make_draft("short").body == ""
 
 
 def test_from_the_root_and_the_shelf(repository: Path, sessionrun: Command) -> None:
     git(Path(), "worktree", "add", "-q", "-b", "side", "../side")
     side = repository.parent / "side"
-    (repository / SUGGESTIONS).write_text("- Fix the login\n\n---\nKnown\nfix the LOGIN\n")
+    (repository / SUGGESTIONS).write_text("- Fix the login\n\n---\n  * [ ] \nKnown\nfix the LOGIN\n")
     open_queue().create([Draft("known")])
     would = sessionrun.load("ingest", "--dry-run")
     assert (would["dry_run"], [task["id"] for task in would["added"]]) == (True, [None])
@@ -123,21 +115,18 @@ def test_what_is_above_the_limit_waits(repository: Path, sessionrun: Command) ->
 
 
 def test_what_an_agent_put_in_the_place_of_the_file(repository: Path, sessionrun: Command) -> None:
-    def refuse(why: str) -> None:
+    place = repository / SUGGESTIONS
+    (repository.parent / "secret").write_text("secret\n")
+    for put, why in (
+        (lambda: place.symlink_to("../secret"), "not a regular file"),
+        (lambda: os.mkfifo(place), "not a regular file"),
+        (lambda: place.write_bytes(b"one\n" * (LIMIT // 4 + 1)), f"larger than {LIMIT} bytes"),
+    ):
+        put()
         done = sessionrun("ingest")
         assert (done.returncode, done.stdout) == (0, "")
         assert f"{SUGGESTIONS}: {why}; nothing was taken from it" in done.stderr
-
-    (repository.parent / "secret").write_text("secret\n")
-    (repository / SUGGESTIONS).symlink_to("../secret")
-    refuse("not a regular file")
-    (repository / SUGGESTIONS).unlink()
-    os.mkfifo(repository / SUGGESTIONS)
-    refuse("not a regular file")
-    (repository / SUGGESTIONS).unlink()
-    (repository / SUGGESTIONS).write_bytes(b"one\n" * (LIMIT // 4 + 1))
-    refuse(f"larger than {LIMIT} bytes")
-    assert (repository / SUGGESTIONS).stat().st_size > LIMIT
+        place.unlink()
 
 
 def test_outside_of_a_repository_and_from_files_by_name(own_place: Path) -> None:

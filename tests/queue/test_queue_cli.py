@@ -115,7 +115,7 @@ def test_the_queue_at_work(sessionrun: Command) -> None:
 
 
 def test_json_of_every_verb(sessionrun: Command) -> None:
-    (sessionrun.cwd / "list.md").write_text("- one\n- two\n- one\n")
+    (sessionrun.cwd / "list.md").write_text("- **one** \u2013 of the parser\n- two\n- [x] done\n- one\n")
     added = sessionrun.load("queue", "add", "first", "--priority", "2")
     task = {key: value for key, value in added.items() if key != "schema_version"}
     assert (added["id"], added["ready"], added["priority"], added["depends"]) == ("task-1", True, 2, [])
@@ -126,7 +126,10 @@ def test_json_of_every_verb(sessionrun: Command) -> None:
     assert sessionrun.load("queue", "edit", "task-1", "--priority", "0") == {**added, "priority": 0}
     imported = sessionrun.load("queue", "import", "list.md", "--group", "g")
     assert [task["title"] for task in imported["added"]] == ["one", "two"]
-    assert imported["known"] == ["one"]
+    assert (imported["added"][0]["body"], imported["known"]) == ("of the parser", ["one"])
+    run(sessionrun, "close", "task-2")
+    again = sessionrun("queue", "import", "list.md")
+    assert (again.stdout, again.stderr) == ("", "0 added, 3 in the queue already\n")
     closed = sessionrun.load("queue", "close", "task-1")
     assert (closed["status"], closed["backend_status"], closed["ready"]) == ("closed", "done", False)
     reopened = sessionrun.load("queue", "reopen", "task-1", "--reason", "why")
@@ -139,18 +142,7 @@ def test_a_link_in_the_place_of_the_file(sessionrun: Command) -> None:
     place = sessionrun.cwd / "task_queue.json"
     place.symlink_to("elsewhere")
     done = sessionrun("queue", "add", "x")
-    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
-    assert os.readlink(place) == "elsewhere"
-
-
-def test_import_twice_adds_nothing_twice(sessionrun: Command, own_place: Path) -> None:
-    (own_place / "TASKS.md").write_text("# To do\n\n- [ ] **Add tests** \u2013 of the parser\n- [x] Write it\n")
-    done = sessionrun("queue", "import", "TASKS.md")
-    assert (done.stdout, done.stderr) == ("task-1: Add tests\n", "1 added, 0 in the queue already\n")
-    run(sessionrun, "close", "task-1")
-    done = sessionrun("queue", "import", "TASKS.md")
-    assert (done.stdout, done.stderr) == ("", "0 added, 1 in the queue already\n")
-    assert run(sessionrun, "show", "task-1").endswith("\n\nof the parser\n")
+    assert (done.returncode, done.stderr.count("\n"), os.readlink(place)) == (3, 1, "elsewhere")
 
 
 def test_what_a_dead_session_had_is_open_again(sessionrun: Command) -> None:

@@ -24,7 +24,6 @@ from sessionrun.store import locks
 from sessionrun.store.jobfiles import ANSWER
 
 if TYPE_CHECKING:
-    from sessionrun.store.space import Cached
     from sessionrun.worktrees.clean import Claimed
     from sessionrun.worktrees.request import Claim
 
@@ -187,12 +186,15 @@ def list_kinds() -> tuple[Kind, ...]:
     from sessionrun.store.trees import iterate_entries, remove_unused
     from sessionrun.worktrees.request import ENTRY, ENVIRONMENTS, MANIFEST
 
-    def iterate_environments(cache: Path) -> Iterator[Cached]:
-        return iterate_entries(cache / ENVIRONMENTS, lambda name: ENTRY.fullmatch(name) is not None, MANIFEST)
-
     return (
         Kind("mirror", iterate_mirrors, remove_mirror),
-        Kind("environment", iterate_environments, lambda entry, **kind: remove_unused(entry.path, **kind)),
+        Kind(
+            "environment",
+            lambda cache: iterate_entries(
+                cache / ENVIRONMENTS, lambda name: bool(ENTRY.fullmatch(name)), MANIFEST
+            ),
+            lambda entry, **kind: remove_unused(entry.path, **kind),
+        ),
     )
 
 

@@ -107,6 +107,12 @@ class WorkspaceRequest:
         """The worktree's owner, as its mark names it."""
         return f"{self.session_id}/{self.task}"
 
+    @property
+    def made(self) -> Place:
+        """What PREPARE made, for what comes behind it."""
+        assert self.place is not None
+        return self.place
+
 
 @frozen
 class Claim:

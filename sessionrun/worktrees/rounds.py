@@ -58,10 +58,9 @@ def keep_round(request: WorkspaceRequest, folder: Path) -> Kept:
 
 def list_changes(request: WorkspaceRequest, kept: Kept, folder: Path) -> list[tuple[str, str, str]]:
     """What a round had changed: path, lines added, lines deleted ("-" for a binary file) of each file."""
-    assert request.place is not None
     words = ("diff-tree", "-r", "--numstat", "--no-renames", "--no-ext-diff", "-z")
     with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
-        lines = fence.main().names(*words, work_base(request.place), kept.tree)
+        lines = fence.main().names(*words, work_base(request.made), kept.tree)
     rows = [line.split("\t", 2) for line in lines]
     return [(path, added, deleted) for added, deleted, path in rows]
 

@@ -124,17 +124,12 @@ def take_seat(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) 
                 if lost:  # git still lists a free one whose directory was deleted
                     registration.unregister(request.repository, path, request.owner)
                 return _take(fence, request, folder, wanted, None)
-        elif (admin := _find_free(fence, path, folder)) is not None:
+            continue
+        admin = registration.find_admin(request.repository, path)
+        free = load_free(admin) if admin is not None else None
+        if admin is not None and free is not None and find_user(fence, path, admin, free, folder) is None:
             return _take(fence, request, folder, wanted, admin)
     raise SessionrunError(f"none of {MOST} worktrees like {seats.path_of(1)} is free")
-
-
-def _find_free(fence: Fence, path: Path, folder: Path) -> Path | None:
-    """The administrative directory of a free seat in which all is as its last task left it."""
-    admin = registration.find_admin(fence.repository, path)
-    free = load_free(admin) if admin is not None else None
-    is_free = admin is not None and free is not None and find_user(fence, path, admin, free, folder) is None
-    return admin if is_free else None
 
 
 def _take(fence: Fence, request: WorkspaceRequest, folder: Path, wanted: Claim, admin: Path | None) -> Claim:

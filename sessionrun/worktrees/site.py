@@ -8,12 +8,14 @@ path outside, which only the user's own plan can name, stands at the top of the 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import field
 from hashlib import sha256
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -92,8 +94,7 @@ class Site:
     @property
     def place(self) -> Place:
         """What PREPARE made."""
-        assert self.request.place is not None
-        return self.request.place
+        return self.request.made
 
 
 @contextmanager
@@ -106,7 +107,7 @@ def open_site(request: WorkspaceRequest, folder: Path) -> Iterator[Site]:
     with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
         path = find_worktree(request)
         if path is None:
-            raise SessionrunError(f"the worktree {request.place and request.place.worktree} is gone")
+            raise SessionrunError(f"the worktree {request.made.worktree} is gone")
         break_own_locks(request, folder, path)
         yield find_site(fence, request, path, folder)
 
@@ -145,8 +146,8 @@ def find_git(fence: Fence, request: WorkspaceRequest, path: Path) -> Git:
 
 def find_worktree(request: WorkspaceRequest) -> Path | None:
     """Where the task's worktree is: its mark shows it, wherever it was moved; None when it is gone."""
-    place = request.place
-    assert place is not None and place.worktree is not None
+    place = request.made
+    assert place.worktree is not None
     for top, admin in registration.list_worktrees(request.repository.common_dir):
         if registration.read_mark(admin)[:2] == [request.owner, place.branch] and top.is_dir():
             return top
@@ -317,12 +318,8 @@ def bring_files(git: Git, request: WorkspaceRequest, path: Path, *, in_room: boo
 
 def _is_inside(target: Path, top: Path) -> bool:
     """Whether no link, and no file, of the work stands in the way to the target."""
-    parent = target.parent
-    while parent != top:
-        if parent.is_symlink() or (os.path.lexists(parent) and not parent.is_dir()):
-            return False
-        parent = parent.parent
-    return True
+    between = takewhile(lambda parent: parent != top, target.parents)
+    return not any(parent.is_symlink() or (os.path.lexists(parent) and not parent.is_dir()) for parent in between)
 
 
 def find_name(top: str, link: str) -> str:
@@ -352,11 +349,10 @@ def write_hidden(repository: Repository, links: Iterable[str], folder: Path) -> 
     top = repository.top
     out = [find_name(top, link) for link in links if leads_out(top, link)]
     if out:
-        lines = [
-            repository.excludes,
-            *("/" + "".join(f"\\{char}" if char in "\\*?[ " else char for char in name) for name in out),
-        ]
-        replace_file(folder / HIDDEN, ("\n".join(lines) + "\n").encode(), durable=False)
+        rules = (re.sub(r"([\\*?\[ ])", r"\\\1", f"/{name}") for name in out)
+        replace_file(
+            folder / HIDDEN, "".join(f"{line}\n" for line in (repository.excludes, *rules)).encode(), durable=False
+        )
 
 
 def find_links(request: WorkspaceRequest) -> dict[str, str]:

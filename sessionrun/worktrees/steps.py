@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -148,9 +149,12 @@ def _find_home(num: int, task: TaskSpec, repo: str) -> str | None:
     """The common git directory of a local repository; None for a bundle, or what is not there (any more)."""
     from sessionrun.git.git import Git
 
-    if os.path.exists(repo) and not os.path.isdir(repo) and not _can_be_fetched(repo):
-        raise refuse_task(num, task, f"repo {repo} is neither a git repository nor a bundle of one")
     if not os.path.isdir(repo):
+        begin = b""  # of a bundle, or of the file that stands for a git directory
+        with suppress(NotRegular, OSError), open(open_regular(repo), "rb") as stream:
+            begin = stream.read(32)
+        if os.path.exists(repo) and not re.match(rb"# v[0-9]+ git bundle\n|gitdir: ", begin):
+            raise refuse_task(num, task, f"repo {repo} is neither a git repository nor a bundle of one")
         return None
     done = Git(Path(repo)).attempt("rev-parse", "--path-format=absolute", "--git-common-dir", "--show-prefix")
     common, _, prefix = os.fsdecode(done.stdout).partition("\n")
@@ -159,16 +163,6 @@ def _find_home(num: int, task: TaskSpec, repo: str) -> str | None:
     if prefix.strip("\n"):
         raise refuse_task(num, task, f"repo {repo} lies inside a repository: name its top")
     return os.path.realpath(common)
-
-
-def _can_be_fetched(file: str) -> bool:
-    """Whether a file begins as a bundle does, or as the file that stands for a git directory."""
-    try:
-        fd = open_regular(file)
-    except (NotRegular, OSError):
-        return False
-    with open(fd, "rb") as stream:
-        return re.match(rb"# v[0-9]+ git bundle\n|gitdir: ", stream.read(32)) is not None
 
 
 def find_repository(draft: Draft) -> Draft:

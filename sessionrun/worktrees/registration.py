@@ -412,9 +412,8 @@ def prepare_jobs(folder: Path, branch: str | None = None) -> list[tuple[Path, Cl
     return [(job, claim) for job, claim in claims if claim is not None and branch in (None, claim.branch)]
 
 
-def take_back_unused(main: Git, request: WorkspaceRequest, folder: Path) -> None:
-    """Take back what other PREPARE jobs of this attempt began and did not finish: no task has worked there."""
-    used = request.place.worktree if request.place else None
+def take_back_unused(main: Git, request: WorkspaceRequest, folder: Path, used: str | None) -> None:
+    """Take back what other PREPARE jobs of this attempt began, but for the worktree that is `used`."""
     for job, claim in prepare_jobs(folder):
         if job == folder or claim.worktree == used or claim.reused:
             continue

@@ -76,7 +76,7 @@ def release_behind(fence: Fence, request: WorkspaceRequest, folder: Path) -> Pla
     room = room_path(request.repository, request.owner)
     remove_entry(room)  # the clean room that a crash left
     drop_environment(room)
-    registration.take_back_unused(main, request, folder)
+    registration.take_back_unused(main, request, folder, None if place is None else place.worktree)
     if place is None or place.worktree is None or place.branch is None:
         return place or Place()
     path = find_worktree(request)

@@ -87,8 +87,7 @@ def _find_claim(fence: Fence, request: WorkspaceRequest, folder: Path, base: str
     """The claim of a worktree that is registered for the task: what an earlier start began, or a new one."""
     git, claim = fence.main(), load_claim(folder)
     claim = None if claim is not None and claim.reused else claim
-    used = Place(worktree=claim.worktree) if claim else None
-    registration.take_back_unused(git, replace(request, place=used), folder)
+    registration.take_back_unused(git, request, folder, None if claim is None else claim.worktree)
     with registration.register_lock(request.repository):
         admin = registration.find_admin(request.repository, Path(claim.worktree)) if claim is not None else None
         mark = registration.read_mark(admin)[:2] if admin is not None else []

@@ -63,7 +63,6 @@ class Claimed:
         return cls(own, claim, folder, worked)
 
     def describe(self, what: Remains, name: str, why: str, *, removed: bool) -> Leftover:
-        """What is left of it under a name."""
         request = self.request
         return Leftover(what, name, removed, why, request.session_id, request.repository.top, request.task)
 

@@ -72,7 +72,6 @@ def _check_claim(owner: str, repository: Repository, claim: Claim, named: str | 
 
 
 def check_git(_: Path) -> Iterator[Finding]:
-    """Whether git is there and new enough for worktrees."""
     from sessionrun.git import git
 
     plan = f"install git {'.'.join(map(str, git.MINIMUM))} or newer; only --worktree needs it"
@@ -181,7 +180,6 @@ def sweep_repository(repository: Repository) -> None:
 
 
 def list_kinds() -> tuple[Kind, ...]:
-    """Mirrors, and environments."""
     from sessionrun.git.mirrors import iterate_mirrors, remove_mirror
     from sessionrun.store.trees import iterate_entries, remove_unused
     from sessionrun.worktrees.request import ENTRY, ENVIRONMENTS, MANIFEST

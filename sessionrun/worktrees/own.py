@@ -83,7 +83,6 @@ class Own:
 
     @property
     def name(self) -> str:
-        """The branch of the task."""
         return f"refs/heads/{self.request.made.branch}"
 
     @property

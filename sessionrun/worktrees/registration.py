@@ -150,7 +150,6 @@ def bring_settings(admin: Path, settings: GitSettings) -> None:
 
 
 def write_mark(admin: Path, *lines: str) -> None:
-    """Replace the mark of a worktree."""
     replace_file(admin / MARK, "".join(f"{line}\n" for line in lines).encode(), durable=False, mode=0o644)
 
 

@@ -275,7 +275,6 @@ class EnvironmentRequest:
 
     @property
     def target(self) -> str:
-        """Where the environment is to be."""
         return find_environment(self.top)
 
 

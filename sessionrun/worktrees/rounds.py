@@ -66,7 +66,6 @@ def list_changes(request: WorkspaceRequest, kept: Kept, folder: Path) -> list[tu
 
 
 def begin_work(folder: Path) -> NoReturn:
-    """Set the worktree back, and become the agent."""
     request = load_record(folder / REQUEST, WorkRequest)
     try:
         take_back(request, folder)
@@ -106,7 +105,6 @@ def keep_work(site: Site, name: str, patch: Path) -> Kept:
 
 
 def is_kept(site: Site, name: str) -> bool:
-    """Whether a round's work has its ref."""
     return site.outer.commit_of(name_ref(site.request, name)) is not None
 
 

@@ -93,7 +93,6 @@ class Site:
 
     @property
     def place(self) -> Place:
-        """What PREPARE made."""
         return self.request.made
 
 
@@ -162,7 +161,6 @@ def is_of_another(request: WorkspaceRequest, path: Path) -> bool:
 
 
 def is_tracked(git: Git, name: str, commit: str | None) -> bool:
-    """Whether a commit has a file or directory of this name."""
     return bool(git("--literal-pathspecs", "ls-tree", "-z", commit or "HEAD", "--", name))
 
 

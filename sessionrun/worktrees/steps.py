@@ -102,7 +102,6 @@ def check_environments(spec: SessionSpec) -> None:
 
 
 def _walk_needs(task: TaskSpec, by_id: Mapping[str, TaskSpec]) -> Iterator[TaskSpec]:
-    """The tasks with worktrees at whose ends a task begins."""
 
     def next_of(name: str) -> list[str]:
         at = by_id[name]
@@ -225,7 +224,6 @@ def _name_key(error: InputError, draft: Draft) -> InputError:
 
 
 def settle_seats(draft: Draft) -> Draft:
-    """Where the worktrees of the session stay, as the plan wishes."""
     spec, plan, into = draft.spec, draft.plan, draft.into
     _check_bases(spec.tasks, spec.landing if into is None else into.landing)
     if plan.seats is None:

@@ -223,7 +223,6 @@ def find_kept(request: WorkspaceRequest) -> Path | None:
 
 
 def check_on_branch(git: Git, earlier: Place) -> None:
-    """Check that a worktree is on the task's branch."""
     head = git.attempt("symbolic-ref", "--quiet", "HEAD").stdout.decode().strip()
     if head != f"refs/heads/{earlier.branch}":
         raise SessionrunError(f"{git.directory} is not on {earlier.branch} any more: run git switch there")

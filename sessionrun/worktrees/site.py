@@ -297,11 +297,11 @@ def bring_files(git: Git, request: WorkspaceRequest, path: Path, *, in_room: boo
             (path / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(origins / name, path / name, follow_symlinks=False)
     for link in request.links:
-        name, origin = find_name(str(top), link), Path(expand_path(str(top), link))
+        name, origin, _ = place_link(str(top), link)
         if not in_room and (problem := describe_problem(str(top), request.links, link)) is not None:
             raise SessionrunError(f"links: {problem}")
         target = path / name
-        if target.is_symlink() and target.readlink() == origin:
+        if target.is_symlink() and os.readlink(target) == origin:
             continue  # an earlier start of this job did that
         gives_way = request.gives_way or (request.upstream is not None and request.upstream.history is not None)
         if gives_way and os.path.lexists(target):
@@ -320,33 +320,31 @@ def _is_inside(target: Path, top: Path) -> bool:
     return not any(parent.is_symlink() or (os.path.lexists(parent) and not parent.is_dir()) for parent in between)
 
 
-def find_name(top: str, link: str) -> str:
-    """Where the link stands, from the top of the worktree."""
+def place_link(top: str, link: str) -> tuple[str, str, bool]:
+    """Where a link stands in a worktree, where it leads, and whether that is out of the checkout `top`.
+
+    By its words alone: nothing is looked up.
+    """
     target = expand_path(top, link)
-    return os.path.basename(target) if leads_out(top, link) else os.path.relpath(target, top)
-
-
-def leads_out(top: str, link: str) -> bool:
-    """Whether it leads out of the checkout, by its words alone."""
-    return not expand_path(top, link).startswith(top.rstrip("/") + "/")
+    leads_out = not target.startswith(top.rstrip("/") + "/")
+    return os.path.basename(target) if leads_out else os.path.relpath(target, top), target, leads_out
 
 
 def describe_problem(top: str, links: Iterable[str], link: str) -> str | None:
     """Why a worktree of the checkout `top`, which is to have all of `links`, cannot have this link, or None."""
-    name, target = find_name(top, link), expand_path(top, link)
+    name, target, leads_out = place_link(top, link)
     if not name or name.partition("/")[0] in (".", "..", ".git") or top == target or top.startswith(target + "/"):
         return f"{link} is not a path that a worktree could have a link to"
     if not os.path.lexists(target):
-        return f"{link}: there is none in {top}" if not leads_out(top, link) else f"{link}: there is no {target}"
-    twin = next((other for other in links if other != link and find_name(top, other) == name), None)
+        return f"{link}: there is no {target}" if leads_out else f"{link}: there is none in {top}"
+    twin = next((other for other in links if other != link and place_link(top, other)[0] == name), None)
     return f"{link} and {twin} would both be {name} in the worktree" if twin is not None else None
 
 
 def write_hidden(repository: Repository, links: Iterable[str], folder: Path) -> None:
     """Leave rules that ignore what git ignores anyway, and the links that lead out; nothing where none does."""
-    top = repository.top
-    out = [find_name(top, link) for link in links if leads_out(top, link)]
-    if out:
+    placed = (place_link(repository.top, link) for link in links)
+    if out := [name for name, _, leads_out in placed if leads_out]:
         rules = (re.sub(r"([\\*?\[ ])", r"\\\1", f"/{name}") for name in out)
         replace_file(
             folder / HIDDEN, "".join(f"{line}\n" for line in (repository.excludes, *rules)).encode(), durable=False
@@ -355,5 +353,5 @@ def write_hidden(repository: Repository, links: Iterable[str], folder: Path) -> 
 
 def find_links(request: WorkspaceRequest) -> dict[str, str]:
     """The links of a worktree: where each stands, and where it leads."""
-    top = request.repository.top
-    return {find_name(top, link): expand_path(top, link) for link in request.links}
+    placed = (place_link(request.repository.top, link) for link in request.links)
+    return {name: target for name, target, _ in placed}

@@ -293,7 +293,7 @@ def _check_bases(tasks: Sequence[TaskSpec], landing: Landing | None) -> None:
 
 def check_worktrees(draft: Draft) -> Draft:
     """Refuse what would fail in every worktree, or run outside of it."""
-    from sessionrun.worktrees.site import describe_problem, find_missing, find_name
+    from sessionrun.worktrees.site import describe_problem, find_missing, place_link
 
     spec, repository = draft.spec, draft.spec.repository
     if repository is None:
@@ -312,7 +312,7 @@ def check_worktrees(draft: Draft) -> Draft:
         if (
             cwd in missing
             and not begins_elsewhere
-            and not any(Path(cwd).is_relative_to(find_name(repository.top, link)) for link in task.links)
+            and not any(Path(cwd).is_relative_to(place_link(repository.top, link)[0]) for link in task.links)
         ):
             where = f"{repository.base_branch} ({repository.base_commit[:12]})"
             why = f"{cwd} is not a directory in {where}, where its worktree begins"
@@ -349,15 +349,14 @@ def foresee_places(spec: SessionSpec) -> dict[str, tuple[str, str]]:
     if repository is None:
         return {}
     from sessionrun.git.private import open_fence
-    from sessionrun.worktrees.registration import branch_stem, free_branches, free_names
+    from sessionrun.worktrees.registration import branch_stem, free_names
 
     with open_fence(repository) as fence:
         taken = fence.main().list_branches()
-    wanted = [task for task in spec.tasks if task.workspace.kind == "worktree"]
-    stems = {task.id: branch_stem(repository, task.id, task.workspace.branch) for task in wanted}
-    if spec.seats is not None:
-        seat = f"{spec.seats.directory}/{spec.seats.prefix}N"
-        return {task.id: (next(free_branches(stems[task.id], taken))[0], seat) for task in wanted}
-    return {
-        task.id: next(free_names(repository, stems[task.id], taken, task.workspace.directory)) for task in wanted
-    }
+    seat = None if spec.seats is None else f"{spec.seats.directory}/{spec.seats.prefix}N"
+    places = {}
+    for task in (task for task in spec.tasks if task.workspace.kind == "worktree"):
+        stem = branch_stem(repository, task.id, task.workspace.branch)
+        branch, path = next(free_names(repository, stem, taken, task.workspace.directory))
+        places[task.id] = branch, seat or path
+    return places

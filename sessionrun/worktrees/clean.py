@@ -57,7 +57,7 @@ class Claimed:
     def of(cls, request: WorkspaceRequest, claim: Claim, folder: Path, *, worked: bool) -> Claimed:
         """What a claim names; the request says whose it is."""
         walls = folder.absolute().with_name(f"{folder.name.partition('-')[0]}{WALLS_SUFFIX}")
-        place = replace(claim.place, start=None, taken_up=None)
+        place = replace(claim, start=None, taken_up=None)
         repository = replace(request.repository, keep="never")  # what was kept goes now
         own = replace(request, repository=repository, place=place, walls=str(walls) if walls.is_dir() else None)
         return cls(own, claim, folder, worked)

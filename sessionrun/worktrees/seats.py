@@ -214,7 +214,7 @@ def write_files(fence: Fence, request: WorkspaceRequest, claim: Claim, before: s
     if request.walls is not None:
         from sessionrun.worktrees.own import check_out  # only walled tasks need it
 
-        return check_out(fence, replace(request, place=claim.place), path, before)
+        return check_out(fence, replace(request, place=claim), path, before)
     git = fence.inside(path, registration.need_admin(fence.repository, path))
     git("read-tree", "--reset", "-u", "HEAD")  # a `reset` would lock the branch as well
     if os.path.lexists(path / ".gitmodules"):

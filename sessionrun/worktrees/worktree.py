@@ -76,7 +76,7 @@ def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
         base = find_base(fence, request, folder)
     claim = _find_claim(fence, request, folder, base)
     try:
-        return _furnish(fence, request, claim, folder).place
+        return _furnish(fence, request, claim, folder)
     except (SessionrunError, OSError):
         with registration.register_lock(repository):
             registration.drop_unused(git, request, load_claim(folder) or claim)
@@ -211,7 +211,7 @@ def reuse_worktree(fence: Fence, request: WorkspaceRequest, folder: Path) -> Pla
         site.settle_index(parked.commit)
     begin = parked.commit if parked.rescue is None else git.line("rev-parse", "HEAD")
     write_hidden(request.repository, request.links, folder)
-    return replace(claim.place, taken_up=begin)
+    return replace(claim, taken_up=begin)
 
 
 def find_kept(request: WorkspaceRequest) -> Path | None:

@@ -26,7 +26,7 @@ from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository, is_path
 from sessionrun.store.files import expand_path, make_directories
 from sessionrun.store.trees import remove_tree
-from sessionrun.worktrees.site import find_name, included_files, leads_out
+from sessionrun.worktrees.site import included_files, place_link
 
 ARCHIVE: Final = "included.tar"
 """File in the folder of a PREPARE on a node."""
@@ -83,11 +83,12 @@ def place_links(top: str, links: Sequence[str]) -> tuple[list[str], dict[str, st
     """
     placed, inside = [], {}
     for link in links:
-        if not leads_out(top, link):
-            placed.append(find_name(top, link))
-            inside[placed[-1]] = expand_path(top, link)
+        name, target, leads_out = place_link(top, link)
+        if leads_out:
+            placed.append(link if link[:1] == "~" else target)
         else:
-            placed.append(link if link[:1] == "~" else expand_path(top, link))
+            placed.append(name)
+            inside[name] = target
     return placed, inside
 
 

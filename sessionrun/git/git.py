@@ -242,7 +242,6 @@ class Git:
         return replace(self, trial=objects)
 
     def environ(self) -> dict[str, str]:
-        """The environment of this git's commands."""
         environ = git_environ(os.environ)
         if self.protocols:
             environ |= {name: os.environ[name] for name in _OF_TRANSPORT if name in os.environ}

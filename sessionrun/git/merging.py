@@ -134,7 +134,6 @@ def commit_repeatably(git: Git, tree: str, parents: Iterable[str], message: str,
 
 
 def write_commit(git: Git, content: bytes) -> str:
-    """Write a commit as it is."""
     return git("hash-object", "-t", "commit", "-w", "--stdin", stdin=content).decode().strip()
 
 

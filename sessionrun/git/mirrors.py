@@ -256,7 +256,6 @@ def remove_mirror(mirror: Cached, *, dry_run: bool = False) -> str | None:
 
 
 def _find_obstacle(mirror: Cached) -> str | None:
-    """Why a mirror that no process uses must stay."""
     if mirror.repo is None:
         return f"its {MARKER} cannot be read: look at it"
     books = mirror.path / "worktrees"

@@ -74,7 +74,6 @@ def find_repository(
 
 
 def check_version(cwd: Path) -> None:
-    """Refuse a git that is missing or too old."""
     try:
         git_version = version(cwd)
     except GitError as error:

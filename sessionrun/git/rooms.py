@@ -19,6 +19,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -118,9 +119,9 @@ def find_places(repository: Repository) -> list[Path]:
     return [Path(place) for place in dict.fromkeys(places) if place]
 
 
-def list_modules(git_dir: Path) -> Iterator[Path]:
-    """The repositories of submodules in a git directory, also those inside of others."""
-    for root, folders, files in os.walk(git_dir / _MODULES):
+def list_modules(*git_dirs: Path) -> Iterator[Path]:
+    """The repositories of submodules in git directories, also those inside of others."""
+    for root, folders, files in chain.from_iterable(os.walk(git_dir / _MODULES) for git_dir in git_dirs):
         if "HEAD" in files and "objects" in folders:
             folders[:] = [name for name in folders if name == _MODULES]
             yield Path(root)
@@ -131,17 +132,14 @@ def list_stores(repository: Repository) -> Iterator[str]:
 
     A task without walls can put a link in the place of one, and lead it to what walls hide.
     """
-    for place in find_places(repository):
-        for module in list_modules(place):
-            if not (module / "objects").is_symlink():
-                yield str(module / "objects")
+    stores = (module / "objects" for module in list_modules(*find_places(repository)))
+    return (str(store) for store in stores if not store.is_symlink())
 
 
 def list_borrowed(repository: Repository) -> Iterator[str]:
     """The stores from which those borrow: they can lie anywhere, so what walls hide has to cover them."""
-    for place in find_places(repository):
-        for module in list_modules(place):
-            yield from filter(os.path.isdir, list_alternates(module))
+    for module in list_modules(*find_places(repository)):
+        yield from filter(os.path.isdir, list_alternates(module))
 
 
 def find_empty(repository: Repository) -> list[str]:

@@ -148,14 +148,9 @@ def finish_mend(git: Git, request: WorkspaceRequest, released: Place) -> Place:
     since = git.attempt("merge-base", target, tip).stdout.decode().strip()
     merged = sorted({*_list_changed(git, target, base)} & {*_list_changed(git, tip, base)})
     sides = _Sides(base, commit, target, tip, since, merged)
-    why = _find_refusal(git, sides, insists=mend.insists)
-    if why is None and not mend.insists:
-        why = _find_untouched(git, sides, mend.files)
-    tree, before = git.line("rev-parse", f"{commit}^{{tree}}", f"{target}^{{tree}}").split("\n")
-    if why is None and not mend.insists and tree == before:
-        why = f"it {DROPPED} the work has added, and all else of it"
-    if why is not None:
+    if (why := _find_refusal(git, sides, mend)) is not None:
         return replace(released, refused=why)
+    tree = git.line("rev-parse", f"{commit}^{{tree}}")
     made = commit_repeatably(git, tree, (target, tip), f"{MEND_SUBJECT}{request.task}\n\n{request.title}\n")
     git("update-ref", "-m", "mended", f"refs/heads/{released.branch}", made, commit)
     return replace(released, commit=made, remark=_name_others(git, sides) or released.remark)
@@ -184,30 +179,26 @@ def _name_others(git: Git, sides: _Sides) -> str | None:
     return f"beside the conflict it changed {name_some(others, MAX_NAMED)}"
 
 
-def _find_refusal(git: Git, sides: _Sides, *, insists: bool) -> str | None:
+def _find_refusal(git: Git, sides: _Sides, mend: MendBase) -> str | None:
+    """Why what a mend ends with does not land; one that insists may have dropped or left what it likes."""
     _, end, target, tip, since, merged = sides
     for name in merged:
         blobs = {side: _read(git, side, name) for side in (end, target, tip, since) if side}
         if _count(blobs[end]) > max(_count(blobs[target]), _count(blobs[tip])):
             return f"marks of the conflict are left in {name}"
-        for side, whose in ((target, "the branch"), (tip, "the work")) if not insists else ():
+        for side, whose in ((target, "the branch"), (tip, "the work")) if not mend.insists else ():
             added = _lines(blobs[side]) - _lines(blobs.get(since))
             if blobs[end] is not None and added and not added & _lines(blobs[end]):
                 return f"it {DROPPED} {whose} has added to {name}"
-    return None
-
-
-def _find_untouched(git: Git, sides: _Sides, files: Sequence[str]) -> str | None:
-    """Which file in conflict is still as git left it where no marks can be: as one side has it.  None: none is.
-
-    So it is with a file that is no text, and with one that one side has changed and the other has deleted.
-    """
-    for name in files:
+    if mend.insists:
+        return None
+    for name in mend.files:
+        # git leaves a file that is no text, or that one side has deleted, as one side has it, and without marks
         left, found, mine, theirs, before = (_find_entry(git, commit, name) for commit in sides[:5])
         if found == left and left in (mine, theirs) and len({mine, theirs, before}) == 3:
             whose = "the work" if left == mine else "the branch"
             return f"it leaves {name} {KEPT} {whose} has made of it"
-    return None
+    return None if _list_changed(git, target, end) else f"it {DROPPED} the work has added, and all else of it"
 
 
 def _find_entry(git: Git, commit: str, name: str) -> str:

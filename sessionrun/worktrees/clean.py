@@ -57,13 +57,12 @@ class Claimed:
     def of(cls, request: WorkspaceRequest, claim: Claim, folder: Path, *, worked: bool) -> Claimed:
         """What a claim names; the request says whose it is."""
         walls = folder.absolute().with_name(f"{folder.name.partition('-')[0]}{WALLS_SUFFIX}")
-        place = replace(claim.place, start=None, taken_up=None)
+        place = replace(claim, start=None, taken_up=None)
         repository = replace(request.repository, keep="never")  # what was kept goes now
         own = replace(request, repository=repository, place=place, walls=str(walls) if walls.is_dir() else None)
         return cls(own, claim, folder, worked)
 
     def describe(self, what: Remains, name: str, why: str, *, removed: bool) -> Leftover:
-        """What is left of it under a name."""
         request = self.request
         return Leftover(what, name, removed, why, request.session_id, request.repository.top, request.task)
 

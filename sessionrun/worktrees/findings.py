@@ -24,7 +24,6 @@ from sessionrun.store import locks
 from sessionrun.store.jobfiles import ANSWER
 
 if TYPE_CHECKING:
-    from sessionrun.store.space import Cached
     from sessionrun.worktrees.clean import Claimed
     from sessionrun.worktrees.request import Claim
 
@@ -73,7 +72,6 @@ def _check_claim(owner: str, repository: Repository, claim: Claim, named: str | 
 
 
 def check_git(_: Path) -> Iterator[Finding]:
-    """Whether git is there and new enough for worktrees."""
     from sessionrun.git import git
 
     plan = f"install git {'.'.join(map(str, git.MINIMUM))} or newer; only --worktree needs it"
@@ -182,17 +180,19 @@ def sweep_repository(repository: Repository) -> None:
 
 
 def list_kinds() -> tuple[Kind, ...]:
-    """Mirrors, and environments."""
     from sessionrun.git.mirrors import iterate_mirrors, remove_mirror
     from sessionrun.store.trees import iterate_entries, remove_unused
     from sessionrun.worktrees.request import ENTRY, ENVIRONMENTS, MANIFEST
 
-    def iterate_environments(cache: Path) -> Iterator[Cached]:
-        return iterate_entries(cache / ENVIRONMENTS, lambda name: ENTRY.fullmatch(name) is not None, MANIFEST)
-
     return (
         Kind("mirror", iterate_mirrors, remove_mirror),
-        Kind("environment", iterate_environments, lambda entry, **kind: remove_unused(entry.path, **kind)),
+        Kind(
+            "environment",
+            lambda cache: iterate_entries(
+                cache / ENVIRONMENTS, lambda name: bool(ENTRY.fullmatch(name)), MANIFEST
+            ),
+            lambda entry, **kind: remove_unused(entry.path, **kind),
+        ),
     )
 
 

@@ -83,8 +83,7 @@ class Own:
 
     @property
     def name(self) -> str:
-        """The branch of the task."""
-        return f"refs/heads/{_place(self.request).branch}"
+        return f"refs/heads/{self.request.made.branch}"
 
     @property
     def refs(self) -> Git:
@@ -138,7 +137,7 @@ class Own:
         take_large_files(self.folder / OWN_GIT, common)
 
     def _fetch(self, wanted: Sequence[str], common: Path) -> None:
-        place = _place(self.request)
+        place = self.request.made
         named = (place.base_commit, place.setup_commit, place.taken_up, self.outer.commit_of(self.name))
         known = [commit for commit in dict.fromkeys(named) if commit is not None]
         words = "".join(f"{word}\n" for word in (*wanted, *(f"^{commit}" for commit in known)))
@@ -168,16 +167,12 @@ class Own:
         return os.fsencode(text).decode("utf-8", "replace")
 
 
-def _place(request: WorkspaceRequest) -> Place:
-    assert request.place is not None
-    return request.place
-
-
 # --- making and opening one ---
 
 
-def make_own(fence: Fence, walls: Path, branch: str | None, commit: str) -> None:
+def _make(fence: Fence, request: WorkspaceRequest, path: Path, outer: Git, commit: str) -> Own:
     """Make a task's git directory anew, on its branch at a commit, without an index."""
+    walls = Path(request.walls or "")
     make_directories(walls / TMP_FOLDER, 0o700)
     common, own, draft = Path(fence.repository.common_dir), walls / OWN_GIT, walls / f".{OWN_GIT}.new"
     settings = _settings_inside(fence)
@@ -191,15 +186,16 @@ def make_own(fence: Fence, walls: Path, branch: str | None, commit: str) -> None
     unsigned = (("commit.gpgsign", "false"), ("tag.gpgsign", "false"))  # the keys are not inside
     make_repository(
         draft,
-        f"ref: refs/heads/{branch}",
+        f"ref: refs/heads/{request.made.branch}",
         (*settings.config, *unsigned, attributes, *read_author(Git(Path(fence.repository.top))).items()),
         of=common,
-        refs=os.fsencode(f"{commit} refs/heads/{branch}\n") + list_tags(fence.main(), commit),
+        refs=os.fsencode(f"{commit} refs/heads/{request.made.branch}\n") + list_tags(fence.main(), commit),
     )
     replace_file(walls / GITFILE, f"gitdir: {OWN_PLACE}\n".encode(), durable=False)
     remove_tree(own)
     write_record(walls / HOME, Home(commit))
     os.rename(draft, own)
+    return open_as_is(fence, request, path, outer)
 
 
 def check_out(fence: Fence, request: WorkspaceRequest, path: Path, before: str | None = None) -> Git:
@@ -209,8 +205,7 @@ def check_out(fence: Fence, request: WorkspaceRequest, path: Path, before: str |
         before: the commit whose files lie there; None: there are none.
     """
     outer = fence.inside(path, need_admin(fence.repository, path))
-    make_own(fence, Path(request.walls or ""), _place(request).branch, outer.line("rev-parse", "HEAD^{commit}"))
-    git = open_as_is(fence, request, path, outer).git
+    git = _make(fence, request, path, outer, outer.line("rev-parse", "HEAD^{commit}")).git
     if before is not None:
         git.settle_index(before)
     git("read-tree", "--reset", "-u", "HEAD")
@@ -247,10 +242,8 @@ def open_apart(fence: Fence, request: WorkspaceRequest, path: Path, outer: Git) 
 
 
 def _begin(fence: Fence, request: WorkspaceRequest, path: Path, outer: Git) -> Own:
-    place = _place(request)
-    tip = outer.commit_of(f"refs/heads/{place.branch}") or outer.line("rev-parse", "HEAD^{commit}")
-    make_own(fence, Path(request.walls or ""), place.branch, tip)
-    found = open_as_is(fence, request, path, outer)
+    tip = outer.commit_of(f"refs/heads/{request.made.branch}") or outer.line("rev-parse", "HEAD^{commit}")
+    found = _make(fence, request, path, outer, tip)
     found.git("read-tree", "HEAD")
     return found
 

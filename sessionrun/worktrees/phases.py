@@ -51,7 +51,6 @@ from sessionrun.worktrees.request import (
 
 
 def name_environment(site: Site, task: TaskSpec, key: JobKey, place: Place | None) -> Mapping[str, str]:
-    """The variables by which programs find the task's environment."""
     if place is None or place.worktree is None:
         return {}
     made = place.environment.path if place.environment else None  # a task may have moved its worktree since
@@ -128,7 +127,6 @@ def take_back_first(site: Site, state: TaskState, job: Job) -> Job:
 
 
 def name_not_begun(site: Site, state: TaskState, key: JobKey, problem: Problem) -> Problem:
-    """The problem of a WORK job whose worktree could not be set back."""
     path = site.session.job_path(key) / NOT_BEGUN
     if key.phase != "work" or problem.reason_class == "start_failed" or not path.exists():
         return problem

@@ -78,22 +78,18 @@ def branch_stem(repository: Repository, task: str, wanted: str | None) -> str:
     return (wanted or "{base}-task-" + task).replace("{base}", repository.base_branch)
 
 
-def free_branches(stem: str, taken: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Branches for a task that do not exist yet, and what is added to the stem: a used name gets -2, -3, ..."""
-    for number in itertools.count(1):
-        suffix = "" if number == 1 else f"-{number}"
-        branch = stem + suffix
-        if branch not in taken and f"{branch}{RESCUE_SUFFIX}" not in taken:
-            yield branch, suffix
-
-
 def free_names(
     repository: Repository, stem: str, taken: Collection[str], directory: str | None = None
 ) -> Iterator[tuple[str, str]]:
-    """The same with directories, which are named like the branch where `directory` says no other name."""
-    for branch, suffix in free_branches(stem, taken):
+    """Branches and directories for a task that do not exist yet: a used name gets -2, -3, ...
+
+    A directory is named like the branch where `directory` says no other name.
+    """
+    for number in itertools.count(1):
+        suffix = "" if number == 1 else f"-{number}"
+        branch = stem + suffix
         path = os.path.join(repository.worktree_dir, (directory or stem).replace("/", "-") + suffix)
-        if not os.path.lexists(path):
+        if not ({branch, f"{branch}{RESCUE_SUFFIX}"}.intersection(taken) or os.path.lexists(path)):
             yield branch, path
 
 
@@ -150,7 +146,6 @@ def bring_settings(admin: Path, settings: GitSettings) -> None:
 
 
 def write_mark(admin: Path, *lines: str) -> None:
-    """Replace the mark of a worktree."""
     replace_file(admin / MARK, "".join(f"{line}\n" for line in lines).encode(), durable=False, mode=0o644)
 
 
@@ -412,9 +407,8 @@ def prepare_jobs(folder: Path, branch: str | None = None) -> list[tuple[Path, Cl
     return [(job, claim) for job, claim in claims if claim is not None and branch in (None, claim.branch)]
 
 
-def take_back_unused(main: Git, request: WorkspaceRequest, folder: Path) -> None:
-    """Take back what other PREPARE jobs of this attempt began and did not finish: no task has worked there."""
-    used = request.place.worktree if request.place else None
+def take_back_unused(main: Git, request: WorkspaceRequest, folder: Path, used: str | None) -> None:
+    """Take back what other PREPARE jobs of this attempt began, but for the worktree that is `used`."""
     for job, claim in prepare_jobs(folder):
         if job == folder or claim.worktree == used or claim.reused:
             continue

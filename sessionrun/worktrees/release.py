@@ -76,7 +76,7 @@ def release_behind(fence: Fence, request: WorkspaceRequest, folder: Path) -> Pla
     room = room_path(request.repository, request.owner)
     remove_entry(room)  # the clean room that a crash left
     drop_environment(room)
-    registration.take_back_unused(main, request, folder)
+    registration.take_back_unused(main, request, folder, None if place is None else place.worktree)
     if place is None or place.worktree is None or place.branch is None:
         return place or Place()
     path = find_worktree(request)
@@ -123,9 +123,8 @@ def _park(fence: Fence, request: WorkspaceRequest, path: Path, folder: Path) -> 
 
 def _release_gone(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
     """Release a worktree that is gone: the task deleted it, or an earlier start of this job removed it."""
-    place, main = request.place, fence.main()
-    assert place is not None and place.worktree is not None
-    path, remark = Path(place.worktree), None
+    place, main = request.made, fence.main()
+    path, remark = Path(place.worktree or ""), None
     # it is lost if git still lists it, and we did not remove it
     is_there = os.path.lexists(path) or registration.trash_path(path, request.owner).exists()
     if not is_there and registration.find_lost_admins(request.repository, path, request.owner):
@@ -229,9 +228,8 @@ def _why_kept(request: WorkspaceRequest, parked: Parked, path: Path) -> str | No
 
 def _find_first(request: WorkspaceRequest, folder: Path) -> Path:
     """Where PREPARE had the worktree: a task, or a person, may have moved it since."""
-    assert request.place is not None and request.place.worktree is not None
-    claims = registration.prepare_jobs(folder, request.place.branch)
-    return Path(claims[-1][1].worktree if claims else request.place.worktree)
+    claims = registration.prepare_jobs(folder, request.made.branch)
+    return Path(claims[-1][1].worktree if claims else request.made.worktree or "")
 
 
 def has_environment(request: WorkspaceRequest, top: Path) -> bool:

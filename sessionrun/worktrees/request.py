@@ -14,7 +14,7 @@ from typing import Final
 
 from sessionrun.model.errors import JobFileError, SessionrunError
 from sessionrun.model.frozen import frozen
-from sessionrun.model.kinds import Seconds
+from sessionrun.model.kinds import PathText, Seconds
 from sessionrun.model.landings import MendBase
 from sessionrun.model.places import (
     WORKSPACE_LIMIT_S,
@@ -23,7 +23,6 @@ from sessionrun.model.places import (
     Place,
     Repository,
     Seats,
-    Start,
     Upstream,
 )
 from sessionrun.store.jobfiles import ANSWER, CLAIM, load_answer, load_record_if_any
@@ -107,25 +106,25 @@ class WorkspaceRequest:
         """The worktree's owner, as its mark names it."""
         return f"{self.session_id}/{self.task}"
 
+    @property
+    def made(self) -> Place:
+        """What PREPARE made, for what comes behind it."""
+        assert self.place is not None
+        return self.place
+
 
 @frozen
-class Claim:
-    """The branch and the worktree that a PREPARE job is about to make.
+class Claim(Place):
+    """The place that a PREPARE job is about to make, and that it answers once all of it is there.
 
     `emptied`: the worktree is gone, and RELEASE deletes the branch, or has deleted it, because it holds nothing.
-    `seat` is its number if the worktree stays.
-    `setup_commit` and `taken_up` are those of the place, and so is `start`, which a worktree of a mirror has.  A
-    branch that was `taken_up` holds earlier work; a worktree that was `reused` was there before, with its work.
+    A branch that was `taken_up` holds earlier work; a worktree that was `reused` was there before, with its work.
     """
 
-    branch: str
-    worktree: str
-    base_commit: str
+    branch: PathText
+    worktree: PathText
+    base_commit: PathText
     emptied: bool = False
-    setup_commit: str | None = None
-    start: Start | None = None
-    seat: int | None = None
-    taken_up: str | None = None
     reused: bool = False
 
     @classmethod
@@ -141,19 +140,6 @@ class Claim:
             seat=seat,
             taken_up=begin,
             reused=reused,
-        )
-
-    @property
-    def place(self) -> Place:
-        """What PREPARE answers once all of it is made."""
-        return Place(
-            branch=self.branch,
-            worktree=self.worktree,
-            base_commit=self.base_commit,
-            setup_commit=self.setup_commit,
-            start=self.start,
-            seat=self.seat,
-            taken_up=self.taken_up,
         )
 
 
@@ -185,7 +171,7 @@ def load_claim(folder: Path) -> Claim | None:
     return claim
 
 
-def _check_names(path: Path, record: Place | Claim) -> None:
+def _check_names(path: Path, record: Place) -> None:
     """Refuse what we never write: relative paths, and words that git would take for something else."""
     of_start = (None, None) if record.start is None else (record.start.name, record.start.commit)
     commits = (record.base_commit, record.setup_commit, record.taken_up, of_start[1])
@@ -269,7 +255,6 @@ class EnvironmentRequest:
 
     @property
     def target(self) -> str:
-        """Where the environment is to be."""
         return find_environment(self.top)
 
 

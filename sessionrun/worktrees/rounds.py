@@ -58,16 +58,14 @@ def keep_round(request: WorkspaceRequest, folder: Path) -> Kept:
 
 def list_changes(request: WorkspaceRequest, kept: Kept, folder: Path) -> list[tuple[str, str, str]]:
     """What a round had changed: path, lines added, lines deleted ("-" for a binary file) of each file."""
-    assert request.place is not None
     words = ("diff-tree", "-r", "--numstat", "--no-renames", "--no-ext-diff", "-z")
     with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
-        lines = fence.main().names(*words, work_base(request.place), kept.tree)
+        lines = fence.main().names(*words, work_base(request.made), kept.tree)
     rows = [line.split("\t", 2) for line in lines]
     return [(path, added, deleted) for added, deleted, path in rows]
 
 
 def begin_work(folder: Path) -> NoReturn:
-    """Set the worktree back, and become the agent."""
     request = load_record(folder / REQUEST, WorkRequest)
     try:
         take_back(request, folder)
@@ -107,7 +105,6 @@ def keep_work(site: Site, name: str, patch: Path) -> Kept:
 
 
 def is_kept(site: Site, name: str) -> bool:
-    """Whether a round's work has its ref."""
     return site.outer.commit_of(name_ref(site.request, name)) is not None
 
 

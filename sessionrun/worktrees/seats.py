@@ -124,17 +124,12 @@ def take_seat(fence: Fence, request: WorkspaceRequest, folder: Path, base: str) 
                 if lost:  # git still lists a free one whose directory was deleted
                     registration.unregister(request.repository, path, request.owner)
                 return _take(fence, request, folder, wanted, None)
-        elif (admin := _find_free(fence, path, folder)) is not None:
+            continue
+        admin = registration.find_admin(request.repository, path)
+        free = load_free(admin) if admin is not None else None
+        if admin is not None and free is not None and find_user(fence, path, admin, free, folder) is None:
             return _take(fence, request, folder, wanted, admin)
     raise SessionrunError(f"none of {MOST} worktrees like {seats.path_of(1)} is free")
-
-
-def _find_free(fence: Fence, path: Path, folder: Path) -> Path | None:
-    """The administrative directory of a free seat in which all is as its last task left it."""
-    admin = registration.find_admin(fence.repository, path)
-    free = load_free(admin) if admin is not None else None
-    is_free = admin is not None and free is not None and find_user(fence, path, admin, free, folder) is None
-    return admin if is_free else None
 
 
 def _take(fence: Fence, request: WorkspaceRequest, folder: Path, wanted: Claim, admin: Path | None) -> Claim:
@@ -151,7 +146,7 @@ def _take(fence: Fence, request: WorkspaceRequest, folder: Path, wanted: Claim, 
     if earlier is not None and earlier.branch is not None:
         again = Claim.again(earlier, wanted.worktree, wanted.base_commit, seat=wanted.seat)
         return registration.claim_first([again], folder, take)
-    names = registration.free_branches(*list_taken(git, request))
+    names = registration.free_names(request.repository, *list_taken(git, request))
     return registration.claim_first((replace(wanted, branch=branch) for branch, _ in names), folder, take)
 
 
@@ -219,7 +214,7 @@ def write_files(fence: Fence, request: WorkspaceRequest, claim: Claim, before: s
     if request.walls is not None:
         from sessionrun.worktrees.own import check_out  # only walled tasks need it
 
-        return check_out(fence, replace(request, place=claim.place), path, before)
+        return check_out(fence, replace(request, place=claim), path, before)
     git = fence.inside(path, registration.need_admin(fence.repository, path))
     git("read-tree", "--reset", "-u", "HEAD")  # a `reset` would lock the branch as well
     if os.path.lexists(path / ".gitmodules"):

@@ -8,12 +8,14 @@ path outside, which only the user's own plan can name, stands at the top of the 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import field
 from hashlib import sha256
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -91,9 +93,7 @@ class Site:
 
     @property
     def place(self) -> Place:
-        """What PREPARE made."""
-        assert self.request.place is not None
-        return self.request.place
+        return self.request.made
 
 
 @contextmanager
@@ -106,7 +106,7 @@ def open_site(request: WorkspaceRequest, folder: Path) -> Iterator[Site]:
     with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
         path = find_worktree(request)
         if path is None:
-            raise SessionrunError(f"the worktree {request.place and request.place.worktree} is gone")
+            raise SessionrunError(f"the worktree {request.made.worktree} is gone")
         break_own_locks(request, folder, path)
         yield find_site(fence, request, path, folder)
 
@@ -145,8 +145,8 @@ def find_git(fence: Fence, request: WorkspaceRequest, path: Path) -> Git:
 
 def find_worktree(request: WorkspaceRequest) -> Path | None:
     """Where the task's worktree is: its mark shows it, wherever it was moved; None when it is gone."""
-    place = request.place
-    assert place is not None and place.worktree is not None
+    place = request.made
+    assert place.worktree is not None
     for top, admin in registration.list_worktrees(request.repository.common_dir):
         if registration.read_mark(admin)[:2] == [request.owner, place.branch] and top.is_dir():
             return top
@@ -161,7 +161,6 @@ def is_of_another(request: WorkspaceRequest, path: Path) -> bool:
 
 
 def is_tracked(git: Git, name: str, commit: str | None) -> bool:
-    """Whether a commit has a file or directory of this name."""
     return bool(git("--literal-pathspecs", "ls-tree", "-z", commit or "HEAD", "--", name))
 
 
@@ -298,11 +297,11 @@ def bring_files(git: Git, request: WorkspaceRequest, path: Path, *, in_room: boo
             (path / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(origins / name, path / name, follow_symlinks=False)
     for link in request.links:
-        name, origin = find_name(str(top), link), Path(expand_path(str(top), link))
+        name, origin, _ = place_link(str(top), link)
         if not in_room and (problem := describe_problem(str(top), request.links, link)) is not None:
             raise SessionrunError(f"links: {problem}")
         target = path / name
-        if target.is_symlink() and target.readlink() == origin:
+        if target.is_symlink() and os.readlink(target) == origin:
             continue  # an earlier start of this job did that
         gives_way = request.gives_way or (request.upstream is not None and request.upstream.history is not None)
         if gives_way and os.path.lexists(target):
@@ -317,49 +316,42 @@ def bring_files(git: Git, request: WorkspaceRequest, path: Path, *, in_room: boo
 
 def _is_inside(target: Path, top: Path) -> bool:
     """Whether no link, and no file, of the work stands in the way to the target."""
-    parent = target.parent
-    while parent != top:
-        if parent.is_symlink() or (os.path.lexists(parent) and not parent.is_dir()):
-            return False
-        parent = parent.parent
-    return True
+    between = takewhile(lambda parent: parent != top, target.parents)
+    return not any(parent.is_symlink() or (os.path.lexists(parent) and not parent.is_dir()) for parent in between)
 
 
-def find_name(top: str, link: str) -> str:
-    """Where the link stands, from the top of the worktree."""
+def place_link(top: str, link: str) -> tuple[str, str, bool]:
+    """Where a link stands in a worktree, where it leads, and whether that is out of the checkout `top`.
+
+    By its words alone: nothing is looked up.
+    """
     target = expand_path(top, link)
-    return os.path.basename(target) if leads_out(top, link) else os.path.relpath(target, top)
-
-
-def leads_out(top: str, link: str) -> bool:
-    """Whether it leads out of the checkout, by its words alone."""
-    return not expand_path(top, link).startswith(top.rstrip("/") + "/")
+    leads_out = not target.startswith(top.rstrip("/") + "/")
+    return os.path.basename(target) if leads_out else os.path.relpath(target, top), target, leads_out
 
 
 def describe_problem(top: str, links: Iterable[str], link: str) -> str | None:
     """Why a worktree of the checkout `top`, which is to have all of `links`, cannot have this link, or None."""
-    name, target = find_name(top, link), expand_path(top, link)
+    name, target, leads_out = place_link(top, link)
     if not name or name.partition("/")[0] in (".", "..", ".git") or top == target or top.startswith(target + "/"):
         return f"{link} is not a path that a worktree could have a link to"
     if not os.path.lexists(target):
-        return f"{link}: there is none in {top}" if not leads_out(top, link) else f"{link}: there is no {target}"
-    twin = next((other for other in links if other != link and find_name(top, other) == name), None)
+        return f"{link}: there is no {target}" if leads_out else f"{link}: there is none in {top}"
+    twin = next((other for other in links if other != link and place_link(top, other)[0] == name), None)
     return f"{link} and {twin} would both be {name} in the worktree" if twin is not None else None
 
 
 def write_hidden(repository: Repository, links: Iterable[str], folder: Path) -> None:
     """Leave rules that ignore what git ignores anyway, and the links that lead out; nothing where none does."""
-    top = repository.top
-    out = [find_name(top, link) for link in links if leads_out(top, link)]
-    if out:
-        lines = [
-            repository.excludes,
-            *("/" + "".join(f"\\{char}" if char in "\\*?[ " else char for char in name) for name in out),
-        ]
-        replace_file(folder / HIDDEN, ("\n".join(lines) + "\n").encode(), durable=False)
+    placed = (place_link(repository.top, link) for link in links)
+    if out := [name for name, _, leads_out in placed if leads_out]:
+        rules = (re.sub(r"([\\*?\[ ])", r"\\\1", f"/{name}") for name in out)
+        replace_file(
+            folder / HIDDEN, "".join(f"{line}\n" for line in (repository.excludes, *rules)).encode(), durable=False
+        )
 
 
 def find_links(request: WorkspaceRequest) -> dict[str, str]:
     """The links of a worktree: where each stands, and where it leads."""
-    top = request.repository.top
-    return {find_name(top, link): expand_path(top, link) for link in request.links}
+    placed = (place_link(request.repository.top, link) for link in request.links)
+    return {name: target for name, target, _ in placed}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,7 +102,6 @@ def check_environments(spec: SessionSpec) -> None:
 
 
 def _walk_needs(task: TaskSpec, by_id: Mapping[str, TaskSpec]) -> Iterator[TaskSpec]:
-    """The tasks with worktrees at whose ends a task begins."""
 
     def next_of(name: str) -> list[str]:
         at = by_id[name]
@@ -148,9 +148,12 @@ def _find_home(num: int, task: TaskSpec, repo: str) -> str | None:
     """The common git directory of a local repository; None for a bundle, or what is not there (any more)."""
     from sessionrun.git.git import Git
 
-    if os.path.exists(repo) and not os.path.isdir(repo) and not _can_be_fetched(repo):
-        raise refuse_task(num, task, f"repo {repo} is neither a git repository nor a bundle of one")
     if not os.path.isdir(repo):
+        begin = b""  # of a bundle, or of the file that stands for a git directory
+        with suppress(NotRegular, OSError), open(open_regular(repo), "rb") as stream:
+            begin = stream.read(32)
+        if os.path.exists(repo) and not re.match(rb"# v[0-9]+ git bundle\n|gitdir: ", begin):
+            raise refuse_task(num, task, f"repo {repo} is neither a git repository nor a bundle of one")
         return None
     done = Git(Path(repo)).attempt("rev-parse", "--path-format=absolute", "--git-common-dir", "--show-prefix")
     common, _, prefix = os.fsdecode(done.stdout).partition("\n")
@@ -159,16 +162,6 @@ def _find_home(num: int, task: TaskSpec, repo: str) -> str | None:
     if prefix.strip("\n"):
         raise refuse_task(num, task, f"repo {repo} lies inside a repository: name its top")
     return os.path.realpath(common)
-
-
-def _can_be_fetched(file: str) -> bool:
-    """Whether a file begins as a bundle does, or as the file that stands for a git directory."""
-    try:
-        fd = open_regular(file)
-    except (NotRegular, OSError):
-        return False
-    with open(fd, "rb") as stream:
-        return re.match(rb"# v[0-9]+ git bundle\n|gitdir: ", stream.read(32)) is not None
 
 
 def find_repository(draft: Draft) -> Draft:
@@ -231,7 +224,6 @@ def _name_key(error: InputError, draft: Draft) -> InputError:
 
 
 def settle_seats(draft: Draft) -> Draft:
-    """Where the worktrees of the session stay, as the plan wishes."""
     spec, plan, into = draft.spec, draft.plan, draft.into
     _check_bases(spec.tasks, spec.landing if into is None else into.landing)
     if plan.seats is None:
@@ -301,7 +293,7 @@ def _check_bases(tasks: Sequence[TaskSpec], landing: Landing | None) -> None:
 
 def check_worktrees(draft: Draft) -> Draft:
     """Refuse what would fail in every worktree, or run outside of it."""
-    from sessionrun.worktrees.site import describe_problem, find_missing, find_name
+    from sessionrun.worktrees.site import describe_problem, find_missing, place_link
 
     spec, repository = draft.spec, draft.spec.repository
     if repository is None:
@@ -320,7 +312,7 @@ def check_worktrees(draft: Draft) -> Draft:
         if (
             cwd in missing
             and not begins_elsewhere
-            and not any(Path(cwd).is_relative_to(find_name(repository.top, link)) for link in task.links)
+            and not any(Path(cwd).is_relative_to(place_link(repository.top, link)[0]) for link in task.links)
         ):
             where = f"{repository.base_branch} ({repository.base_commit[:12]})"
             why = f"{cwd} is not a directory in {where}, where its worktree begins"
@@ -358,15 +350,14 @@ def foresee_places(spec: SessionSpec) -> dict[str, tuple[str, str]]:
     if repository is None:
         return {}
     from sessionrun.git.private import open_fence
-    from sessionrun.worktrees.registration import branch_stem, free_branches, free_names
+    from sessionrun.worktrees.registration import branch_stem, free_names
 
     with open_fence(repository) as fence:
         taken = fence.main().list_branches()
-    wanted = [task for task in spec.tasks if task.workspace.kind == "worktree"]
-    stems = {task.id: branch_stem(repository, task.id, task.workspace.branch) for task in wanted}
-    if spec.seats is not None:
-        seat = f"{spec.seats.directory}/{spec.seats.prefix}N"
-        return {task.id: (next(free_branches(stems[task.id], taken))[0], seat) for task in wanted}
-    return {
-        task.id: next(free_names(repository, stems[task.id], taken, task.workspace.directory)) for task in wanted
-    }
+    seat = None if spec.seats is None else f"{spec.seats.directory}/{spec.seats.prefix}N"
+    places = {}
+    for task in (task for task in spec.tasks if task.workspace.kind == "worktree"):
+        stem = branch_stem(repository, task.id, task.workspace.branch)
+        branch, path = next(free_names(repository, stem, taken, task.workspace.directory))
+        places[task.id] = branch, seat or path
+    return places

@@ -76,7 +76,7 @@ def _prepare(fence: Fence, request: WorkspaceRequest, folder: Path) -> Place:
         base = find_base(fence, request, folder)
     claim = _find_claim(fence, request, folder, base)
     try:
-        return _furnish(fence, request, claim, folder).place
+        return _furnish(fence, request, claim, folder)
     except (SessionrunError, OSError):
         with registration.register_lock(repository):
             registration.drop_unused(git, request, load_claim(folder) or claim)
@@ -87,8 +87,7 @@ def _find_claim(fence: Fence, request: WorkspaceRequest, folder: Path, base: str
     """The claim of a worktree that is registered for the task: what an earlier start began, or a new one."""
     git, claim = fence.main(), load_claim(folder)
     claim = None if claim is not None and claim.reused else claim
-    used = Place(worktree=claim.worktree) if claim else None
-    registration.take_back_unused(git, replace(request, place=used), folder)
+    registration.take_back_unused(git, request, folder, None if claim is None else claim.worktree)
     with registration.register_lock(request.repository):
         admin = registration.find_admin(request.repository, Path(claim.worktree)) if claim is not None else None
         mark = registration.read_mark(admin)[:2] if admin is not None else []
@@ -212,7 +211,7 @@ def reuse_worktree(fence: Fence, request: WorkspaceRequest, folder: Path) -> Pla
         site.settle_index(parked.commit)
     begin = parked.commit if parked.rescue is None else git.line("rev-parse", "HEAD")
     write_hidden(request.repository, request.links, folder)
-    return replace(claim.place, taken_up=begin)
+    return replace(claim, taken_up=begin)
 
 
 def find_kept(request: WorkspaceRequest) -> Path | None:
@@ -224,7 +223,6 @@ def find_kept(request: WorkspaceRequest) -> Path | None:
 
 
 def check_on_branch(git: Git, earlier: Place) -> None:
-    """Check that a worktree is on the task's branch."""
     head = git.attempt("symbolic-ref", "--quiet", "HEAD").stdout.decode().strip()
     if head != f"refs/heads/{earlier.branch}":
         raise SessionrunError(f"{git.directory} is not on {earlier.branch} any more: run git switch there")

@@ -22,11 +22,10 @@ from sessionrun.git.private import furnish, open_fence, read_settings
 from sessionrun.git.repository import find_repository
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.places import GitSettings
-from sessionrun.store.files import expand_path
 from sessionrun.worktrees.clean import clean_claimed
 from sessionrun.worktrees.findings import sweep_repository
 from sessionrun.worktrees.release import release
-from sessionrun.worktrees.site import describe_problem, find_name
+from sessionrun.worktrees.site import describe_problem, place_link
 
 __all__ = ["project"]
 
@@ -409,7 +408,7 @@ def test_links_out_of_the_repository_are_never_work(
 )
 def test_where_links_stand_and_lead(monkeypatch: pytest.MonkeyPatch, link: str, target: str, name: str) -> None:
     monkeypatch.setenv("HOME", "/home/u")
-    assert (expand_path("/r/top", link), find_name("/r/top", link)) == (target, name)
+    assert place_link("/r/top", link)[:2] == (name, target)
 
 
 def test_links_that_no_worktree_can_have(own_place: Path) -> None:

@@ -144,14 +144,6 @@ def test_a_name_that_is_no_ref_is_refused(ref: str) -> None:
     assert check_ref("feature/x.1") == "feature/x.1"
 
 
-def test_a_mirror_whose_format_is_damaged_is_told_in_a_line(place: Place) -> None:
-    place.use()
-    with (place.mirror / "config").open("a") as settings:
-        settings.write("[extensions]\n\trefStorage\n")
-    with pytest.raises(SessionrunError, match="refstorage"):
-        place.use()
-
-
 def test_mirrors_of_different_repositories_have_different_names(place: Place) -> None:
     repos = ["https://a/x", "https://b/x", "/srv/x", "/srv/x.git", "/srv/y/x", "https://a/x-y", "https://a/x/y"]
     assert len({locate_mirror(place.root, repo).name for repo in repos}) == len(repos)
@@ -195,32 +187,20 @@ def test_a_ref_that_another_task_fetched_meanwhile(place: Place, monkeypatch: py
     assert place.use("main", note="other") == first
 
 
-def test_a_commit_that_no_branch_has_is_fetched_by_its_name_and_pinned(place: Place) -> None:
-    place.use()
-    lost = place.commit()
-    place.run("reset", "-q", "--hard", "HEAD~1")
-    assert place.use(lost) == Start(lost[:12], lost)
-    assert place.run("rev-parse", f"refs/sessionrun/pins/{lost}", cwd=place.mirror) == lost
-    place.top.rename(place.root / "gone")
-    assert place.use(lost, note="later").commit == lost  # without any fetch
-
-
-def test_a_commit_of_which_only_a_part_is_there_is_fetched(place: Place) -> None:
-    """An agent may have made it in the mirror."""
+def test_what_no_branch_has_is_fetched_by_its_name_and_a_commit_is_pinned(place: Place) -> None:
+    """Also if only a part of it is there: an agent may have made it in the mirror."""
     place.use()
     lost = place.commit(text="lost\n")
+    place.run("update-ref", "refs/pull/3/head", lost)
     place.run("reset", "-q", "--hard", "HEAD~1")
     content = Git(place.top)("cat-file", "commit", lost)
     Git(place.mirror)("hash-object", "-t", "commit", "-w", "--stdin", stdin=content)
-    assert place.use(lost).commit == lost
+    assert place.use(lost) == Start(lost[:12], lost)
     assert place.run("show", f"{lost}:a.txt", cwd=place.mirror) == "lost"
-
-
-def test_a_ref_that_is_no_branch_is_fetched_by_its_full_name(place: Place) -> None:
-    commit = place.commit()
-    place.run("update-ref", "refs/pull/3/head", commit)
-    place.run("reset", "-q", "--hard", "HEAD~1")
-    assert place.use("refs/pull/3/head") == Start("pull/3/head", commit)
+    assert place.run("rev-parse", f"refs/sessionrun/pins/{lost}", cwd=place.mirror) == lost
+    assert place.use("refs/pull/3/head") == Start("pull/3/head", lost)
+    place.top.rename(place.root / "gone")
+    assert place.use(lost, note="later").commit == lost  # without any fetch
 
 
 def test_a_commit_that_is_missing_is_told_from_a_repository_without_any(place: Place) -> None:
@@ -319,14 +299,19 @@ def test_the_users_own_settings_count(place: Place) -> None:
         place.use(repo="https://nowhere.invalid/upstream")
 
 
-def test_a_directory_that_is_no_mirror_is_refused_and_left_alone(place: Place) -> None:
+def test_a_mirror_that_is_damaged_or_none_is_refused_in_a_line_and_left_alone(place: Place) -> None:
     place.use()
-    (place.mirror / MARKER).unlink()
-    with pytest.raises(RepositoryFailed, match=r"is no mirror of .*look at it, then move it away"):
-        place.use(note="b")
-    (place.mirror / MARKER).write_text('{"repo": "https://other"}')
-    with pytest.raises(RepositoryFailed, match="it is of https://other"):
-        place.use(note="b")
+    with (place.mirror / "config").open("a") as settings:
+        settings.write("[extensions]\n\trefStorage\n")
+    with pytest.raises(SessionrunError, match="refstorage"):
+        place.use()
+    for marker, why in (
+        ('{"repo": "https://other"}', "it is of https://other"),
+        ("", "there is none that can be read"),
+    ):
+        (place.mirror / MARKER).write_text(marker)
+        with pytest.raises(RepositoryFailed, match=rf"is no mirror of .*{why}\): look at it, then move it away"):
+            place.use(note="b")
     assert (place.mirror / "objects").is_dir()
 
 

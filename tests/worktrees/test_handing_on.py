@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -310,36 +311,36 @@ def test_the_work_goes_on_on_the_same_branch_in_the_same_directory(repo: Repo) -
     assert repo.run("for-each-ref", "--format=%(refname:short)", "refs/heads").split() == ["main", BRANCH]
 
 
-def test_commits_of_a_person_are_taken_along(repo: Repo) -> None:
+def test_commits_of_a_person_are_taken_along_on_the_branch_or_one_of_its_name(repo: Repo) -> None:
     first, path = repo.cycle(write("one"))
-    repo.shell(f"git switch -q {BRANCH}; {add('mine')}", repo.top)
-    with pytest.raises(SessionrunError, match=f"branch {BRANCH} is checked out in {repo.top}: check out another"):
-        repo.prepare(earlier=first)
-    repo.run("switch", "-q", "main")
+    repo.shell(f"git switch -q {BRANCH}; {add('mine')}; git switch -q main", repo.top)
     _, place = repo.prepare(earlier=first)
     assert place.taken_up == repo.run("rev-parse", BRANCH) and (path / "mine").exists()
+    again = f"git worktree remove {path}; git branch -q -D {BRANCH}; git branch -q {BRANCH} {first.commit}"
+    repo.shell(again, repo.top)
+    assert repo.prepare(earlier=first)[1].taken_up == first.commit
 
 
-def test_a_branch_that_lost_the_work_is_refused(repo: Repo) -> None:
+REFUSED = {
+    f"git switch -q {BRANCH}": f"branch {BRANCH} is checked out in {{top}}: check out another one there",
+    f"git branch -f {BRANCH} main": f"branch {BRANCH} does not hold {{commit}}, where its work is: "
+    "merge {commit} into it",
+    f"git branch -q -D {BRANCH}; git reflog expire --expire=now --all; git gc -q --prune=now": (
+        f"nothing holds its work any more: branch {BRANCH} or its commit is gone"
+    ),
+}
+
+
+@pytest.mark.parametrize("script", REFUSED)
+def test_nothing_goes_on_without_the_work_or_where_its_branch_is_in_use(repo: Repo, script: str) -> None:
     place, path = repo.cycle(write("one"))
-    repo.run("branch", "-f", BRANCH, "main")
-    before, commit = repo.run("for-each-ref"), (place.commit or "")[:12]
-    wanted = f"branch {BRANCH} does not hold {commit}, where its work is: merge {commit} into it"
-    with pytest.raises(SessionrunError, match=f"^{wanted}$"):
-        repo.prepare(earlier=place)
-    with pytest.raises(SessionrunError, match="does not hold"):
-        check(repo, place)
+    repo.shell(script, repo.top)
+    before = repo.run("for-each-ref")
+    says = REFUSED[script].format(top=repo.top, commit=(place.commit or "")[:12])
+    for go_on in (partial(repo.prepare, earlier=place), partial(check, repo, place)):
+        with pytest.raises(SessionrunError, match=f"^{re.escape(says)}$"):
+            go_on()
     assert repo.run("for-each-ref") == before and not path.exists()
-
-
-def test_a_branch_that_a_person_made_again_is_its_own_and_nothing_goes_on_without_the_work(repo: Repo) -> None:
-    place, path = repo.cycle(write("one"))
-    repo.shell(f"git branch -q -D {BRANCH}; git branch -q {BRANCH} {place.commit}", repo.top)
-    assert repo.prepare(earlier=place)[1].taken_up == place.commit
-    lose = f"git branch -q -D {BRANCH}; git reflog expire --expire=now --all; git gc -q --prune=now"
-    repo.shell(f"git worktree remove {path}; {lose}", repo.top)
-    with pytest.raises(SessionrunError, match=f"nothing holds its work any more: branch {BRANCH} or its commit"):
-        check(repo, place)
 
 
 @pytest.mark.slow

@@ -45,8 +45,8 @@ WORKS = {
 class Bench:
     """A project in which each kill finds what the one before found."""
 
-    def __init__(self, project: Project) -> None:
-        self.project = project
+    def __init__(self, project: Project, say: Callable[[str], None]) -> None:
+        self.project, self.say = project, say
         self.jobs, self.counts = project.root / "jobs", project.root.parent / "calls"
         patch = str(project.root / "t.patch")
         self.request = WorkspaceRequest(project.repository(), "s1", "t", "do it", patch=patch)
@@ -80,17 +80,16 @@ class Bench:
         self,
         phase: str,
         begin: Callable[[], WorkspaceRequest],
-        examine: Callable[[Place], list[str]],
+        examine: Callable[[Place], None],
         *,
         first: int = 1,
         every: int = 1,
         elsewhere: bool = False,
-    ) -> int:
+    ) -> None:
         """Kill the job at each of its calls from the `first`, let it begin again, and examine what came out.
 
-        With `elsewhere` it begins again in another folder, as a job of its own.  Returns how many kills.
+        With `elsewhere` it begins again in another folder, as a job of its own.
         """
-        wrong: list[str] = []
         kills = 0
 
         def start(environ: Mapping[str, str]) -> tuple[WorkspaceRequest, Path]:
@@ -107,14 +106,15 @@ class Bench:
                 start, self.counts, f"{phase}+", do=do, first=begin_at, every=every
             ):
                 kills += 1
+                print(f"{do} at {at}")  # a failure shows the last line
                 folder = self.make_folder(f"t/a1-4-{phase}") if elsewhere else folder
                 last = self.run(phase, request, folder)
                 answer = load_answer(folder, Place)
-                found = [f"no answer: {last}"] if answer is None else examine(answer)
-                wrong += [f"{do} at {at}: {line}" for line in [*found, *find_locks(self.project)]]
-        assert "\n".join(wrong) == ""
+                assert answer is not None, last
+                examine(answer)
+                assert find_locks(self.project) == []
         assert kills
-        return kills
+        self.say(f"{kills} kills")
 
 
 def find_locks(project: Project) -> list[str]:
@@ -124,72 +124,67 @@ def find_locks(project: Project) -> list[str]:
 
 
 @pytest.fixture
-def bench(project: Project) -> Bench:
-    return Bench(project)
+def bench(project: Project, say: Callable[[str], None]) -> Bench:
+    return Bench(project, say)
 
 
 @needs_calls
 @pytest.mark.parametrize("every", [37, *slow(1)])
-def test_prepare(bench: Bench, say: Callable[[str], None], every: int) -> None:
+def test_prepare(bench: Bench, every: int) -> None:
     """It has the name that it would have had, and all files."""
 
-    def examine(place: Place) -> list[str]:
-        assert place.worktree is not None
-        changed = bench.project.run("status", "--porcelain", cwd=Path(place.worktree))
-        return [line for line in (changed, place.branch or "none") if line not in ("", "main-task-t")]
+    def examine(place: Place) -> None:
+        assert place.branch == "main-task-t" and place.worktree is not None
+        assert bench.project.run("status", "--porcelain", cwd=Path(place.worktree)) == ""
 
-    say(f"{bench.sweep('prepare', lambda: bench.request, examine, every=every)} kills")
+    bench.sweep("prepare", lambda: bench.request, examine, every=every)
 
 
-def examine_branches(project: Project, place: Place, work: str) -> list[str]:
-    """What is wrong after RELEASE: one branch has the work, and only what is off it keeps its worktree."""
+def examine_branches(project: Project, place: Place, work: str) -> None:
+    """After RELEASE one branch has the work, and only what is off it keeps its worktree."""
     branches = {"none": ["main"], "off its branch": ["main", "main-task-t", "main-task-t-rescue"]}
     refs = project.run("for-each-ref", "--format=%(refname:lstrip=2)").split()
-    wrong = [] if refs == branches.get(work, ["main", "main-task-t"]) else [f"refs: {refs}"]
-    wrong += [f"remark: {place.remark}"] if place.remark is not None else []
+    assert (refs, place.remark) == (branches.get(work, ["main", "main-task-t"]), None)
     if work == "off its branch":
-        kept = place.worktree is not None and {"new", "more"} <= project.files(refs[-1])
-        return wrong if kept else [*wrong, "work is lost"]
-    wrong += [f"its worktree is kept: {place.kept}"] if place.kept is not None else []
-    return wrong if work == "none" else [*wrong, *examine_branch(project, place, work)]
+        assert place.worktree is not None and {"new", "more"} <= project.files(refs[-1])
+        return
+    assert place.kept is None
+    if work != "none":
+        examine_branch(project, place, work)
 
 
-def examine_branch(project: Project, place: Place, work: str) -> list[str]:
-    """What is wrong with the branch of work that is safe."""
-    assert place.branch is not None
-    names = {name for name in ("new", "more") if name in WORKS[work]}
-    files = project.files(place.branch)
-    lost = [f"{name} is lost" for name in sorted(names - files)]
-    rescue = [f"rescue: {place.rescue}"] if place.rescue else []
-    return [*lost, *rescue]
+def examine_branch(project: Project, place: Place, work: str) -> None:
+    """The work is safe on its branch."""
+    assert place.branch is not None and place.rescue is None
+    assert {name for name in ("new", "more") if name in WORKS[work]} <= project.files(place.branch)
 
 
 @needs_calls
 @pytest.mark.slow
 @pytest.mark.parametrize("work", WORKS)
-def test_release(bench: Bench, work: str, say: Callable[[str], None]) -> None:
+def test_release(bench: Bench, work: str) -> None:
     """It keeps no worktree without a reason."""
 
-    def examine(place: Place) -> list[str]:
-        wrong = examine_branches(bench.project, place, work)
-        return wrong if place.kept or place.worktree is None else [*wrong, f"left: {place.worktree}"]
+    def examine(place: Place) -> None:
+        examine_branches(bench.project, place, work)
+        assert place.kept or place.worktree is None
 
-    say(f"{bench.sweep('release', lambda: bench.prepare(WORKS[work]), examine)} kills")
+    bench.sweep("release", lambda: bench.prepare(WORKS[work]), examine)
 
 
 @needs_calls
 @pytest.mark.slow
 @pytest.mark.parametrize("phase", ["setup", "park"])
-def test_setup_and_park(bench: Bench, phase: str, say: Callable[[str], None]) -> None:
+def test_setup_and_park(bench: Bench, phase: str) -> None:
     """The worktree stays, its branch has what lies in it, and git sees no change."""
     work = "a commit and a file"
 
-    def examine(place: Place) -> list[str]:
+    def examine(place: Place) -> None:
         assert place.worktree is not None
-        changed = bench.project.run("status", "--porcelain", cwd=Path(place.worktree))
-        return [*([changed] if changed else []), *examine_branch(bench.project, place, work)]
+        assert bench.project.run("status", "--porcelain", cwd=Path(place.worktree)) == ""
+        examine_branch(bench.project, place, work)
 
-    say(f"{bench.sweep(phase, lambda: bench.prepare(WORKS[work]), examine)} kills")
+    bench.sweep(phase, lambda: bench.prepare(WORKS[work]), examine)
 
 
 @pytest.fixture
@@ -218,33 +213,26 @@ def find_parents(project: Project, commit: str | None) -> list[str]:
 @pytest.mark.parametrize(
     "then", ["", "git add a.txt; " + COMMIT, "true"], ids=["begun", "committed", "lying there"]
 )
-def test_prepare_and_release_of_a_mend(clash: Bench, then: str, say: Callable[[str], None]) -> None:
+def test_prepare_and_release_of_a_mend(clash: Bench, then: str) -> None:
     """It begins with the marks, on a clean index; both its base and what lands have both sides as parents."""
     project, phase = clash.project, "release" if then else "prepare"
 
     def begin() -> WorkspaceRequest:
         return clash.prepare(f"printf 'ours\\ntheirs\\n' > a.txt; {then}") if then else clash.request
 
-    def examine(place: Place) -> list[str]:
+    def examine(place: Place) -> None:
         sides = project.run("rev-parse", "main", "work").split()
-        good = {"branch": place.branch == "work-mend-1"}
+        tip = project.run("rev-parse", "work-mend-1")
+        assert place.branch == "work-mend-1" and find_parents(project, tip) == sides
         if then:
-            tip = project.run("rev-parse", "work-mend-1")
-            good |= {
-                "commit": place.commit == tip,
-                "refused": place.refused is None,
-                "kept": place.worktree is None,
-            }
-            good["parents"] = find_parents(project, tip) == sides
-            good["content"] = project.run("show", f"{tip}:a.txt") == "ours\ntheirs"
+            assert (place.commit, place.refused, place.worktree) == (tip, None, None)
+            assert project.run("show", f"{tip}:a.txt") == "ours\ntheirs"
         else:
             path = Path(place.worktree or "none")
-            content = (path / "a.txt").read_text()
-            good |= {"clean": not project.run("status", "--porcelain", cwd=path), "marks": "|||||||" in content}
-            good["parents"] = find_parents(project, place.base_commit) == sides
-        return [f"{name}: {place}" for name, is_good in good.items() if not is_good]
+            assert (place.base_commit, project.run("status", "--porcelain", cwd=path)) == (tip, "")
+            assert "|||||||" in (path / "a.txt").read_text()
 
-    say(f"{clash.sweep(phase, begin, examine)} kills")
+    clash.sweep(phase, begin, examine)
 
 
 LOCKS = ("refs/heads/main-task-t.lock", "packed-refs.lock", "worktrees/main-task-t/HEAD.lock")
@@ -309,52 +297,41 @@ EARLIER = "mkdir cache; echo '*' > cache/.gitignore; echo old > old; echo change
 @pytest.mark.slow
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["again", "another"])
 @pytest.mark.parametrize("work", ["", EARLIER], ids=["new", "used"])
-def test_prepare_of_a_worktree_that_stays(
-    bench: Bench, work: str, elsewhere: bool, say: Callable[[str], None]
-) -> None:
+def test_prepare_of_a_worktree_that_stays(bench: Bench, work: str, elsewhere: bool) -> None:
     """It is on its branch, and nothing is left in it but what git ignores, which is there if the job goes on."""
     project = bench.project
 
-    def examine(place: Place) -> list[str]:
+    def examine(place: Place) -> None:
         path = Path(place.worktree or "")
-        changed = project.run("status", "--porcelain", cwd=path)
         head = project.run("rev-parse", "--abbrev-ref", "HEAD", cwd=path)
+        assert (place.branch, head, path.name) == ("main-task-t", "main-task-t", "w1")
         refs = project.run("for-each-ref", "--format=%(refname:lstrip=2)").split()
-        cached = not work or elsewhere or (path / "cache/.gitignore").exists()
-        expected = ["main", *(["main-task-earlier"] if work else []), "main-task-t"]
-        wrong = [f"it has {changed}"] if changed else []
-        wrong += (
-            [] if (place.branch, head, path.name) == ("main-task-t", "main-task-t", "w1") else [f"{place} {head}"]
-        )
-        wrong += [] if refs == expected else [f"refs: {refs}"]
-        wrong += [] if (path / TASK_FILE).read_text() == "do it\n" else ["no prompt"]
-        shown = project.run("status", "--porcelain", "--untracked-files=all")
-        wrong += [f"the checkout shows {shown}"] if shown else []
-        return wrong if cached else [*wrong, "the cache is gone"]
+        assert refs == ["main", *(["main-task-earlier"] if work else []), "main-task-t"]
+        assert project.run("status", "--porcelain", cwd=path) == ""
+        assert project.run("status", "--porcelain", "--untracked-files=all") == "", "the checkout shows nothing"
+        assert (path / TASK_FILE).read_text() == "do it\n"
+        assert not work or elsewhere or (path / "cache/.gitignore").exists()
 
-    kills = bench.sweep("prepare", lambda: seated(bench, work=work), examine, elsewhere=elsewhere)
-    say(f"{kills} kills")
+    bench.sweep("prepare", lambda: seated(bench, work=work), examine, elsewhere=elsewhere)
 
 
 @needs_calls
 @pytest.mark.slow
 @pytest.mark.parametrize("work", WORKS)
-def test_release_of_a_worktree_that_stays(bench: Bench, work: str, say: Callable[[str], None]) -> None:
+def test_release_of_a_worktree_that_stays(bench: Bench, work: str) -> None:
     """One branch has the work, and the worktree is free for the next task, or keeps what is off its branch."""
     project = bench.project
 
-    def examine(place: Place) -> list[str]:
-        wrong = examine_branches(project, place, work)
+    def examine(place: Place) -> None:
+        examine_branches(project, place, work)
         if work == "off its branch":
-            return wrong
+            return
         free = list_free(project.repository(), Seats(str(project.top / "worktrees")))
         again = prepare(seated(bench, task="next"), bench.make_folder("next/a1-1-prepare"))
-        wrong += [f"not free: {again}"] if len(free) != 1 or again.seat != 1 else []
-        lies = {path.name for path in Path(again.worktree or "").iterdir()} & {"new", "more"}
-        wrong += [f"left: {lies}"] if lies else []
-        return wrong
+        assert (len(free), again.seat) == (1, 1)
+        assert not {path.name for path in Path(again.worktree or "").iterdir()} & {"new", "more"}
 
-    say(f"{bench.sweep('release', lambda: bench.prepare(WORKS[work], seated(bench)), examine)} kills")
+    bench.sweep("release", lambda: bench.prepare(WORKS[work], seated(bench)), examine)
 
 
 # --- its branch comes into the repository of its user ---
@@ -397,23 +374,20 @@ def work_in_mirror(project: Project) -> WorkspaceRequest:
 def test_release_of_a_task_with_a_mirror(project: Project, say: Callable[[str], None]) -> None:
     """The branch is in both repositories, the worktree is gone, and git finds no lock."""
     request = work_in_mirror(project)
-    bench = Bench(project)
+    bench = Bench(project, say)
     without = replace(request, upstream=replace(request.upstream, home=None) if request.upstream else None)
     calls = Calls(bench.counts, "release+:change:9999:kill")
     bench.run("release", without, bench.make_folder("t/a1-3-release"), calls.environ("release"))
     (before,) = calls.counts()
 
-    def examine(place: Place) -> list[str]:
-        wrong = [line for line in (place.remark, place.kept, place.worktree) if line is not None]
+    def examine(place: Place) -> None:
+        assert (place.remark, place.kept, place.worktree) == (None, None, None)
         refs = project.run("for-each-ref", "--format=%(refname:lstrip=2)").split()
-        if refs != ["main", "main-task-t"]:
-            wrong.append(f"refs: {refs}")
-        elif "new" not in project.files("main-task-t"):
-            wrong.append("work is lost")
+        assert refs == ["main", "main-task-t"] and "new" in project.files("main-task-t")
         left = (project.root / "cache").glob("mirrors/*.git/**/*.lock")
-        return [*wrong, *(str(path) for path in left if path.name != "sessionrun.lock")]
+        assert [path for path in left if path.name != "sessionrun.lock"] == []
 
-    say(f"{bench.sweep('release', lambda: request, examine, first=before - 30)} kills")
+    bench.sweep("release", lambda: request, examine, first=before - 30)
 
 
 @refs_are_files

@@ -80,7 +80,6 @@ class Manifest:
 
 
 def load_manifest(entry: Path) -> Manifest | None:
-    """The manifest of an entry, if there is one that holds."""
     return load_usable(entry / MANIFEST, Manifest)
 
 
@@ -258,7 +257,6 @@ class Making:
 
     @contextmanager
     def time(self, name: str) -> Iterator[None]:
-        """Note how long a step takes."""
         begun = time.monotonic()
         try:
             yield
@@ -267,11 +265,9 @@ class Making:
 
     @property
     def entry(self) -> Path:
-        """The place in the cache."""
         return Path(self.request.cache, self.digest)
 
     def make(self) -> EnvironmentReport:
-        """Look, build if that is needed, and copy."""
         self.look(os.environ)
         with ExitStack() as held:  # meanwhile the entry is not removed
             manifest, built = self._use(held), False

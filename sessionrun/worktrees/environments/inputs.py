@@ -113,7 +113,6 @@ def iterate_names(top: Path, passed_over: Collection[str] = _COMPILED) -> Iterat
 
 
 def make_digest(inputs: Mapping[str, str], **circumstances: object) -> str:
-    """One digest of all that decides: files, and what is given by name."""
     whole = {"format": FORMAT, "inputs": inputs, **circumstances}
     return hashlib.sha256(orjson.dumps(whole, option=orjson.OPT_SORT_KEYS)).hexdigest()[:40]
 

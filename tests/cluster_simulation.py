@@ -296,7 +296,8 @@ class SimulatedNode:
 
     def _begin_link(self) -> None:
         self._life += 1
-        self.link = Link(self.name, self.name, self.slots, __version__, boot=self._boot)
+        about: Message = {"node": self.name, "name": self.name, "slots": self.slots, "version": __version__}
+        self.link = Link({**about, "walls": {}, "boot": self._boot})
         self._tick(self.link.timers.tick)
 
     def _goes_on(self, life: int, action: Callable[[], None]) -> bool:
@@ -317,7 +318,7 @@ class SimulatedNode:
             content = min(CHUNK, (p.size if p.end is not None else p.size // 2) - p.wrote)
             if content > 0:
                 out.append({"job": job, "name": "out", "at": p.wrote, "content": content})
-        tick = self.link.make_tick(self.clock(), held=held, ends=ends, out=out, wait_s=wait_s)
+        tick = self.link.make_tick(self.clock(), held=held, ends=ends, out=out, wait=wait_s)
         life, scheduler = self._life, self.scheduler
 
         def answered(answer: Message) -> None:

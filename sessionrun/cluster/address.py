@@ -73,8 +73,8 @@ def find_certs(environ: Mapping[str, str]) -> tuple[str, str, str]:
                 f"{folder / name} is not there, or cannot be read: `sessionrun cluster certs` makes the three "
                 f"files, once for all machines of a cluster; copy {folder} to each of them"
             )
-    ca_file, cert_file, key_file = (str(folder / name) for name in NAMES)
-    return ca_file, cert_file, key_file
+    ca_name, cert_name, key_name = NAMES
+    return str(folder / ca_name), str(folder / cert_name), str(folder / key_name)
 
 
 def require_dask() -> None:
@@ -144,7 +144,7 @@ def _join(cluster: Cluster) -> None:
     Raises:
         InputError: it does not, or none of its workers can run jobs.
     """
-    shown, failed = _ask(cluster, "sr_show", {}, registers=True)
+    shown, failed = ask_scheduler(cluster, "sr_show", registers=True)
     lives = [node for node in shown["nodes"] if node["lives"]]
     versions = sorted({node["version"] for node in lives})
     if lives and __version__ not in versions:
@@ -166,38 +166,26 @@ def _join(cluster: Cluster) -> None:
 
 
 def show_cluster(cluster: Cluster) -> dict[str, Any]:
-    """What the cluster's scheduler shows of itself: see `Permits.show`.
+    """What the cluster's scheduler shows of itself: see `Permits.show`.  InputError: see `ask_scheduler`."""
+    return {"address": cluster.address, **ask_scheduler(cluster, "sr_show")[0]}
+
+
+def ask_scheduler(
+    cluster: Cluster, name: str, *, registers: bool = False, **words: object
+) -> tuple[dict[str, Any], dict[str, str] | None]:
+    """What the cluster's scheduler answers to a call: see `ask_once`.
 
     Raises:
-        InputError: it cannot be reached, or is no scheduler of ours.
+        InputError: it cannot be reached, refuses, or is no scheduler of ours.
     """
-    return {"address": cluster.address, **ask_scheduler(cluster, "sr_show")}
-
-
-def ask_scheduler(cluster: Cluster, name: str, **words: object) -> dict[str, Any]:
-    """What the cluster's scheduler answers to a call.
-
-    Raises:
-        InputError: it cannot be reached, or is no scheduler of ours.
-    """
-    require_dask()
-    answer: dict[str, Any] | None = _ask(cluster, name, words)[0]
-    if answer is None:
-        why = "its scheduler has no plug-ins of sessionrun; the first session brings them: run --cluster"
-        raise InputError(f"the cluster at {cluster.address} does not answer: {why}")
-    return answer
-
-
-def _ask(
-    cluster: Cluster, name: str, words: Mapping[str, Any], *, registers: bool = False
-) -> tuple[Any, dict[str, str] | None]:
-    """See `ask_once`.  InputError: nothing answers, or it refuses."""
     import asyncio
 
+    require_dask()
     from sessionrun.cluster.dask_carrier import ask_once, word_fault
 
+    refuses = f"the cluster at {cluster.address} does not answer"
     try:
-        answer, failed = asyncio.run(ask_once(cluster, name, {**words}, SHOW_TIMEOUT_S, registers=registers))
+        answer, failed = asyncio.run(ask_once(cluster, name, words, SHOW_TIMEOUT_S, registers=registers))
     except Exception as error:  # whatever the library raises
         why = word_fault(error)
         if isinstance(error, asyncio.TimeoutError):
@@ -208,8 +196,12 @@ def _ask(
             why += ": start it with --preload sessionrun.cluster.dask_scheduler"
         if isinstance(error, ModuleNotFoundError):
             why = f"{why}: sessionrun has to be installed where the scheduler runs"
-        raise InputError(f"the cluster at {cluster.address} does not answer: {why}") from error
-    if answer is not None and "refused" in answer:
+        raise InputError(f"{refuses}: {why}") from error
+    if answer is None:
+        raise InputError(
+            f"{refuses}: its scheduler has no plug-ins of sessionrun; the first session brings them: run --cluster"
+        )
+    if "refused" in answer:
         raise InputError(f"the cluster at {cluster.address} refuses to answer: {answer['refused']}")
     return answer, failed
 
@@ -317,7 +309,7 @@ def open_slurm(options: Mapping[str, str], environ: Mapping[str, str]) -> Cluste
     words = ["sbatch", *slurm_jobs.option_words(options), "--test-only", "--no-requeue"]
     words += ["--array=0-0", "--chdir=/", "--wrap=true"]
     try:
-        slurm_jobs.run_program(words, slurm_jobs.make_environment(environ), slurm_jobs.ASK_S)
+        slurm_jobs.run_program(slurm_jobs.make_environment(environ), words)
     except slurm_jobs.SlurmFault as fault:
         raise InputError(f"--cluster {SLURM}: {fault}") from None
     return Cluster(SLURM, options=dict(options))

@@ -317,29 +317,26 @@ class Arrivals:
         self._ends: dict[str, Message] = {}
 
     def keep(self, reply: Message) -> list[tuple[str, Message]]:
-        """Write what a reply brought; what has begun, what is dead, and the ends whose files are whole."""
-        heard: list[tuple[str, Message]] = [
-            ("begun", about) for about in reply["begun"] if self._is_open(about["job"])
-        ]
-        grown: set[str] = set()
-        for chunk in reply["out"]:
+        """Write what a reply brought; what has begun, the ends whose files are whole, and what is dead."""
+        begun, chunks, ends, dead = (
+            [about for about in reply[kind] if self._is_open(about["job"])]
+            for kind in ("begun", "out", "ends", "dead")
+        )
+        grown = set[str]()
+        for chunk in chunks:
             job, name = chunk["job"], str(chunk.get("name"))
-            # if the disk refuses it, the node sends it again
-            if self._is_open(job) and self._try(job, name, partial(self._write, job, name, chunk)):
+            if self._change(job, name, partial(_write, chunk)):  # else the node sends it again
                 self._head.wrote(job, name, self._have[job][name])
                 grown.add(job)
-        for end in reply["ends"]:
-            if self._is_open(end["job"]):
-                self._ends[end["job"]] = end
-                grown.add(end["job"])
-        whole = [job for job in sorted(grown & self._ends.keys()) if self._is_whole(job)]
-        heard += [("end", self._ends[job]) for job in whole]
-        dead = [about for about in reply["dead"] if self._is_open(about["job"])]
-        heard += [("dead", about) for about in dead]
-        for job in (*whole, *(about["job"] for about in dead)):
-            self._have.pop(job, None)
-            self._ends.pop(job, None)
-        return heard
+        for end in ends:
+            self._ends[end["job"]] = end
+            grown.add(end["job"])
+        whole = [self._ends[job] for job in sorted(grown & self._ends.keys()) if self._is_whole(job)]
+        for about in (*whole, *dead):
+            self._have.pop(about["job"], None)
+            self._ends.pop(about["job"], None)
+        heard = {"begun": begun, "end": whole, "dead": dead}
+        return [(kind, about) for kind, of_kind in heard.items() for about in of_kind]
 
     def _is_open(self, job: str) -> bool:
         """Whether the journal has the job open; of another one the scheduler hears that it may forget it."""
@@ -348,13 +345,20 @@ class Arrivals:
         self._head.drop(job)
         return False
 
-    def _try(self, job: str, name: str, work: Callable[[], object]) -> bool:
-        """Work with a file; False: the disk refuses.
+    def _change(self, job: str, name: str, change: Callable[[FileIO, int], int]) -> bool:
+        """Change a file of which so many bytes are here, and note how many are then; False: the disk refuses.
 
         What cannot be had, however often it is tried, is done without: its job's end must not wait for it.
         """
+        path, have = find_path(self._session, key_of(job).task, name), self._have[job].get(name, 0)
+        if path is None or have == ALL:
+            self._have[job][name] = ALL
+            return True
         try:
-            work()
+            with _open(path) as stream:
+                if have == 0:
+                    drop_older(path)
+                self._have[job][name] = change(stream, have)
             return True
         except (ValueError, KeyError, TypeError) as error:
             why = f"what its node sends of it cannot be read: {error}"
@@ -367,24 +371,6 @@ class Arrivals:
         self._have[job][name] = ALL
         return True
 
-    def _write(self, job: str, name: str, chunk: Message) -> None:
-        """Write a chunk, unless bytes before it are missing, or it is here.
-
-        Raises:
-            OSError: the disk refuses.
-            ValueError, KeyError, TypeError: it is damaged.
-        """
-        at, content = int(chunk["at"]), base64.b64decode(chunk["content"], validate=True)
-        path, have = find_path(self._session, key_of(job).task, name), self._have[job]
-        size = have.setdefault(name, 0 if path is not None else ALL)
-        if path is None or not at <= size < at + len(content):
-            return
-        with _open(path) as stream:
-            if at == 0:
-                drop_older(path)
-            stream.seek(at)
-            have[name] = at + stream.write(content)
-
     def _is_whole(self, job: str) -> bool:
         """Whether all files of a job that has ended are here; else its node hears what is not."""
         for name, size in self._ends[job]["files"].items():
@@ -392,16 +378,19 @@ class Arrivals:
             if have < size:  # its node may have sent more to a supervisor before this one
                 self._head.wrote(job, name, have)
                 return False
-            if have != ALL and not self._try(job, name, partial(self._finish, job, name, size)):
+            # an older file of this name may be longer, and an empty one has no chunk
+            if not self._change(job, name, lambda stream, have, size=size: stream.truncate(size)):  # type: ignore[misc]
                 return False
         return True
 
-    def _finish(self, job: str, name: str, size: int) -> None:
-        """Give a file that is here its size, also an empty one.  OSError: something else lies there."""
-        path = find_path(self._session, key_of(job).task, name)
-        if path is not None:
-            with _open(path) as stream:
-                stream.truncate(size)
+
+def _write(chunk: Message, stream: FileIO, have: int) -> int:
+    """Write a chunk, unless bytes before it are missing, or it is here.  ValueError, ...: it is damaged."""
+    at, content = int(chunk["at"]), base64.b64decode(chunk["content"], validate=True)
+    if not at <= have < at + len(content):
+        return have
+    stream.seek(at)
+    return at + stream.write(content)
 
 
 def find_path(session: SessionDir, task: str, name: str) -> Path | None:

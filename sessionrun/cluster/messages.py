@@ -14,11 +14,12 @@ A job is named ``SESSION/KEY``; its key names one attempt, round, phase and star
                                    level; void: jobs to kill and forget; ack: ends to forget; wrote: job, name,
                                    bytes; leave: the node is to end
     call     session to scheduler  session, gen: lives of its supervisor; seq; epoch; wait; open, where it was
-                                   asked for: job, node, epoch; submit: job, node, order, waits; stop; drop; wrote;
-                                   waits: also for a node that is gone;
-                                   again: the last reply did not come; close: the session has ended
+                                   asked for: job, node, epoch; again: the last reply did not come; wants;
+                                   close: the session has ended
     reply    scheduler to session  state; epoch; begun; ends; dead: job, reason, ran; out; nodes, if changed
 
+Wants are ``submit JOB NODE ORDER WAITS`` (also for a node that is gone), ``stop JOB LEVEL``, ``drop JOB`` and
+``wrote JOB NAME BYTES``, in the order in which they came.
 What walls a node cannot build, and why, are the names and reasons of `walls`.
 An end is ``{job, kind, files, ...}``: `files` are the names and sizes (bytes) of all that the job leaves; `kind`
 is exit, lost, or lease, which ended it; the rest is what `session.executor` says of an end.
@@ -43,7 +44,7 @@ from sessionrun.model.frozen import changeable
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.store.index import find_cache_folder
 
-PROTOCOL: Final = 5
+PROTOCOL: Final = 6
 """Counts up with each change that an older node or session would not understand."""
 
 Message: TypeAlias = dict[str, Any]

@@ -65,7 +65,8 @@ class LinkProcess:
         self._site = site
         self._keeper = Connection(end)
         _, _, offset, self._early = greet(self._keeper)
-        self._link = Link(site.node_id, site.name, site.slots, __version__, list_problems(), site.boots)
+        own = {"node": site.node_id, "name": site.name, "slots": site.slots, "version": __version__}
+        self._link = Link({**own, "walls": list_problems(), "boot": site.boots})
         self._folders = JobFolders(site.path / JOBS)
         self._disks = DiskLook()
         self._jobs: dict[str, NodeJob] = {}
@@ -146,7 +147,7 @@ class LinkProcess:
             for chunk in job.make_chunks(budget, self._link.timers.tick + CALL_SLACK_S):
                 out.append(chunk)
                 budget -= len(chunk["content"]) * 3 // 4
-        tick = self._link.make_tick(boot_ns(), held=held, ends=ends, out=out, wait_s=wait_s)
+        tick = self._link.make_tick(boot_ns(), held=held, ends=ends, out=out, wait=wait_s)
         try:
             self._scheduler = self._scheduler or open_rpc(self._site.cluster)
             answer = await ask(self._scheduler, "sr_node", tick, wait_s + CALL_SLACK_S)
@@ -176,7 +177,7 @@ class LinkProcess:
                 self._settings = written_at
                 self._site = load_site(self._site.path)
                 self._scheduler = self._contact = None
-                self._link.slots = self._site.slots
+                self._link.about["slots"] = self._site.slots
         except (OSError, ValueError) as error:
             say(f"the settings of the node cannot be read: {type(error).__name__}: {error}")
         return True
@@ -228,8 +229,7 @@ class LinkProcess:
                 self._keeper.send("T", name, True)
         for name, file, size in answer["wrote"]:
             if name in self._jobs:
-                self._jobs[name].note_written(file, size)
-                self._has_news = self._has_news or self._jobs[name].has_more
+                self._jobs[name].wrote[file] = size  # fewer than before, if the session's machine has lost some
         known = [job for name in answer["ack"] if (job := self._jobs.pop(name, None)) is not None]
         for job in known:
             self._keeper.send("A", job.job)

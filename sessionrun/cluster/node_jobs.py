@@ -38,9 +38,6 @@ from sessionrun.walls.groups import GROUPS
 KEPT: Final = ".json"
 """Ending of the file beside a job's folder."""
 
-LOOK_S: Final = 0.1
-"""How often to look at the outputs of a job that runs."""
-
 RESCUE_LOOK_S: Final = 1.0
 """How often to look whether it is time for a pack of work in progress."""
 
@@ -49,9 +46,6 @@ CHUNK_BYTES: Final = 1 << 20
 """Most of a job's output in one tick, for all jobs together."""
 
 LEASE_WORDS: Final = "its node had no contact with the cluster for longer than its lease, and ended it"
-
-MAX_GONE: Final = 1000
-"""So many folders may wait for their removal."""
 
 
 class NodeJob:
@@ -72,7 +66,6 @@ class NodeJob:
         self.wrote: dict[str, int] = {}
         self._brought: dict[str, list[int]] = order["brought"]
         self._sent: dict[str, tuple[int, float]] = {}
-        self._look_at = time.monotonic() + LOOK_S
 
     def finish(self, end: Exit | JobLost) -> None:
         """It has ended, of itself or with the lease: now all of its files are known."""
@@ -111,13 +104,9 @@ class NodeJob:
     def make_chunks(self, budget: int, again_s: float) -> Iterator[Message]:
         """What the session does not have yet, at most `budget` bytes; nothing is sent again within `again_s`."""
         now = time.monotonic()
-        if self.end is not None:
-            sizes = self.end["files"]
-        elif now >= self._look_at and budget > 0:
-            sizes, self._look_at = {name: self._measure(name) for name in self.outputs}, now + LOOK_S
-        else:
-            return
-        for name, size in sizes.items():
+        names = self.outputs if self.end is None else self.end["files"]
+        for name in names:
+            size = self._measure(name) if self.end is None else self.end["files"][name]
             at = self.wrote.get(name, 0)
             sent_at, when = self._sent.get(name, (-1, 0.0))
             if at >= size or budget <= 0 or (sent_at == at and now - when < again_s):
@@ -126,20 +115,6 @@ class NodeJob:
             budget -= len(content)
             self._sent[name] = at, now
             yield {"job": self.job, "name": name, "at": at, "content": base64.b64encode(content).decode()}
-
-    @property
-    def has_more(self) -> bool:
-        """Whether it has ended, and left what was not sent so far."""
-        sizes = self.end["files"] if self.end is not None else {}
-        return any(
-            at < size and self._sent.get(name, (-1, 0.0))[0] != at
-            for name, size in sizes.items()
-            for at in (self.wrote.get(name, 0),)
-        )
-
-    def note_written(self, name: str, size: int) -> None:
-        """So many bytes of a file have arrived; fewer than before, if the session's machine has lost some."""
-        self.wrote[name], self._look_at = size, 0.0
 
     def _measure(self, name: str) -> int:
         try:
@@ -197,7 +172,7 @@ class JobFolders:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._node = str(directory.parent.parent)
-        self._removal: Worker[Path, None] = Worker("removal", serve(_drop), MAX_GONE)
+        self._removal: Worker[Path, None] = Worker("removal", serve(_drop))
 
     def load(self) -> Iterator[NodeJob]:
         """The jobs that came, also where one has removed its own folder; what belongs to none is removed."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from sessionrun.cluster.ends import CALL_SLACK_S, Timers, lease_of
 from sessionrun.cluster.messages import ABANDON, Message, Node, Permit, ReplyState, Session, key_of, session_of
@@ -195,7 +195,7 @@ class Permits:
             return "open"
         if call["again"]:
             self._tell_again(session)
-        self._take_lists(now, session, call)
+        self._obey(now, session, call["wants"])
         self._touched_sessions.add(call["session"])
         if call["close"]:
             for permit in list(session.permits.values()):
@@ -203,50 +203,50 @@ class Permits:
             session.attached, session.known, session.closed_at = False, False, now
         return "ok"
 
-    def _take_lists(self, now: float, session: Session, call: Message) -> None:
-        for job in call["drop"]:
-            if (permit := session.permits.get(job)) is not None:
-                self._forget(session, permit)
-        for wanted in call["submit"]:
-            if wanted["job"] not in session.permits:
-                self._submit(now, session, wanted)
-        for job, level in call["stop"]:
+    def _obey(self, now: float, session: Session, wants: Iterable[list[Any]]) -> None:
+        for kind, job, *about in wants:
             permit = session.permits.get(job)
-            if permit is not None and permit.state == "offered":
-                self._die(permit, STOPPED)  # no answer that counts has it
-            elif permit is not None and permit.state == "delivered" and level > abs(permit.stop):
-                permit.stop = level
-                self._touched_nodes.add(permit.node.node_id)
-        for job, name, size in call["wrote"]:
-            if (permit := session.permits.get(job)) is not None:
+            if kind == "submit":
+                if permit is None:
+                    self._submit(now, session, job, *about)
+            elif permit is None:
+                continue
+            elif kind == "drop":
+                self._forget(session, permit)
+            elif kind == "wrote":
+                name, size = about
                 permit.node.wrote[job, name] = size
                 self._touched_nodes.add(permit.node.node_id)
+            elif permit.state == "offered":
+                self._die(permit, STOPPED)  # no answer that counts has it
+            elif permit.state == "delivered" and about[0] > abs(permit.stop):
+                permit.stop = about[0]
+                self._touched_nodes.add(permit.node.node_id)
 
-    def _attach(self, now: float, session: Session, jobs: Iterable[Message]) -> None:
-        opened = {job["job"]: job for job in jobs}
+    def _attach(self, now: float, session: Session, opened: list[list[str]]) -> None:
+        names = {job for job, _, _ in opened}
         for permit in () if session.attached else list(session.permits.values()):
-            if permit.job not in opened:  # a supervisor before this one had it, and its end
+            if permit.job not in names:  # a supervisor before this one had it, and its end
                 self._forget(session, permit)
         session.attached, session.known, session.nodes_told = True, True, -1
-        for job, about in opened.items():
+        for job, node_id, epoch in opened:
             if job in session.permits:
                 continue
-            node = self._find_node(about["node"])
+            node = self._find_node(node_id)
             permit = session.permits[job] = node.permits[job] = Permit(job, node, None, "delivered", adopted=True)
-            if about["epoch"] == self.epoch:
+            if epoch == self.epoch:
                 self._die(permit, NEVER_SUBMITTED)
             else:
-                node.until = max(node.until, now + max(self.timers.lease, lease_of(about["epoch"])))
+                node.until = max(node.until, now + max(self.timers.lease, lease_of(epoch)))
         self._tell_again(session)
 
-    def _submit(self, now: float, session: Session, wanted: Message) -> None:
-        node = self._find_node(wanted["node"])
-        permit = Permit(wanted["job"], node, wanted["order"], waits=wanted["waits"])
-        session.permits[permit.job] = node.permits[permit.job] = permit
-        if now > node.until and not permit.waits:
+    def _submit(self, now: float, session: Session, job: str, node_id: str, order: Message, waits: bool) -> None:
+        node = self._find_node(node_id)
+        permit = session.permits[job] = node.permits[job] = Permit(job, node, order, waits=waits)
+        if now > node.until and not waits:
             self._die(permit, NEVER_DELIVERED)
         else:
-            self._touched_nodes.add(node.node_id)
+            self._touched_nodes.add(node_id)
 
     def _forget(self, session: Session, permit: Permit) -> None:
         self._touched_nodes.add(permit.node.node_id)

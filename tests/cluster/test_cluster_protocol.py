@@ -50,6 +50,10 @@ def name_job(name: str) -> str:
     return f"s/{task}/1/1/{phase or 'work'}/1"
 
 
+def make_link(boot: int = 0, walls: Mapping[str, str] | None = None) -> Link:
+    return Link({"node": "a", "name": "a", "slots": 2, "version": "1", "walls": walls or {}, "boot": boot})
+
+
 def short(job: str) -> str:
     return job.split("/")[1]
 
@@ -65,7 +69,7 @@ class Cluster:
         self.now = 0.0
         self.permits = permits.Permits("e1", self.now, TIMERS)
         self.heads = [Head("s", 1, {})]
-        self.link = Link("a", "a", 2, "1")
+        self.link = make_link()
         self.booted = 0.0
         self.lagging: Message = {}
         self.kept: Message = {}
@@ -88,7 +92,7 @@ class Cluster:
         ends = [make_end(*one.split("!")) for one in about if "!" in one]
         out = [CHUNK] if "out" in about else []
         now_ns = round((self.now - self.booted) * 1e9)
-        return self.link.make_tick(now_ns, held=held, ends=ends, out=out, wait_s=0.0)
+        return self.link.make_tick(now_ns, held=held, ends=ends, out=out, wait=0.0)
 
     def do_send(self, *about: str) -> None:
         assert self.permits.take_tick(self.now, self.make(*about))
@@ -123,7 +127,7 @@ class Cluster:
 
     def do_anew(self, boot: str = "0") -> None:
         """It is started anew; with another boot the clock of its machine begins anew."""
-        self.link = Link("a", "a", 2, "1", boot=int(boot))
+        self.link = make_link(int(boot))
         self.booted = self.now if int(boot) else 0.0
 
     # --- the session ---
@@ -373,7 +377,7 @@ def test_without_a_margin_jobs_are_called_dead_while_they_run() -> None:
 def test_what_walls_a_node_cannot_build_is_known_where_sessions_are() -> None:
     cluster = Cluster()
     for walls in (NO_BWRAP, {}):  # it is started again, with bubblewrap
-        cluster.link = Link("a", "a", 2, "1", walls)
+        cluster.link = make_link(walls=walls)
         cluster.now += 1
         assert cluster.play("tick") == cluster.play("call") == []
         assert cluster.heads[0].nodes["a"]["walls"] == walls
@@ -426,7 +430,7 @@ class Home:
     @property
     def wrote(self) -> Mapping[str, int]:
         """What the node hears next."""
-        return {name: size for _, name, size in self.head.make_call(0.0)["wrote"]}
+        return {name: size for _, _, name, size in self.head.make_call(0.0)["wants"]}
 
     def read(self, name: str) -> bytes:
         return (self.session.path / name).read_bytes()

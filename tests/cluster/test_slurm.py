@@ -118,9 +118,9 @@ def test_why_a_program_failed() -> None:
         ("exec sleep 60", 0.1, "did not end within"),
     ):
         with pytest.raises(SlurmFault, match=words):
-            slurm_jobs.run_program(["sh", "-c", script], {"PATH": os.environ["PATH"]}, limit_s)
+            slurm_jobs.run_program({"PATH": os.environ["PATH"]}, ["sh", "-c", script], limit_s)
     with pytest.raises(SlurmFault, match="cannot be started"):
-        slurm_jobs.run_program(["no-such-program"], {"PATH": os.environ["PATH"]}, 60)
+        slurm_jobs.run_program({"PATH": os.environ["PATH"]}, ["no-such-program"])
 
 
 # --- the desk, with a Slurm of words ---
@@ -136,7 +136,7 @@ class Words:
         self.fault: dict[str, str] = {}
         self.now = 100.0
 
-    def run(self, words: Sequence[str], environ: object, limit_s: float) -> str:
+    def run(self, words: Sequence[str], limit_s: float = 0.0) -> str:
         self.ran.append(words)
         if words[0] in self.fault:
             raise SlurmFault(self.fault[words[0]])
@@ -164,7 +164,7 @@ def desk(session: SessionDir, words: Words) -> Desk:
 
 
 def open_desk(session: SessionDir, words: Words) -> Desk:
-    return Desk(session, {}, {"A": "b"}, lambda line: None, 5.0, run=words.run, clock=lambda: words.now)
+    return Desk(session, {}, {"A": "b"}, lambda line: None, 5.0, words.run, lambda: words.now)
 
 
 def key(name: str = "a") -> JobKey:
@@ -384,7 +384,7 @@ def run_on_node(
         )
     ]
     words = Words()
-    Desk(session, {}, {"PATH": os.environ["PATH"], "A": "b"}, print, 5.0, run=words.run).submit("1-1", jobs)
+    Desk(session, {}, {"PATH": os.environ["PATH"], "A": "b"}, print, 5.0, words.run).submit("1-1", jobs)
     command = words.commands("sbatch")[0][-1].removeprefix("--wrap=")
     environ = {"SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_JOB_ID": "12", "SLURMD_NODENAME": "n1", "HIDDEN": "1"}
     return subprocess.Popen(["/bin/sh", "-c", command], env=environ, stdout=subprocess.PIPE, text=True, **given)

@@ -535,14 +535,15 @@ class SimulatedSession:
             if chunk["at"] <= at:
                 self.written[chunk["job"]] = max(at, chunk["at"] + chunk["content"])
             head.wrote(chunk["job"], chunk["name"], self.written.get(chunk["job"], 0))
-        for end in (*self.early.values(), *reply["ends"]):
+        ends = [about for kind, about in reply["news"] if kind == "ended"]
+        for end in (*self.early.values(), *ends):
             job, what = end["job"], "exit" if end["kind"] == "exit" else end["verdict"]
             if job in self.journal and self.written.get(job, 0) < end["files"].get("out", 0):
                 self.early[job] = end
             elif gen == self._gen:
                 self._record(job, what, "so says its node")
-        for dead in reply["dead"]:
-            if gen == self._gen:
+        for kind, dead in reply["news"]:
+            if kind == "dead" and gen == self._gen:
                 self._record(dead["job"], "lost" if dead["ran"] else "void", dead["reason"])
 
     def _record(self, job: str, what: str, why: str) -> None:

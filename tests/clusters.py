@@ -100,7 +100,7 @@ class NodeUnderTest:
         reply = self._loop.run_until_complete(self._room.take_call(call))
         self.head.take(call, reply)
         for kind, about in self._arrivals.keep(reply):
-            if kind == "end":
+            if kind == "ended":
                 self.ends[about["job"]] = about
                 if self.drops:
                     self.head.drop(about["job"])

@@ -12,8 +12,7 @@ import datetime
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,7 +22,6 @@ from sessionrun.client.installation import lack
 from sessionrun.client.notices import notify
 from sessionrun.model.asked import SLURM, Cluster, uses_replicas
 from sessionrun.model.errors import InputError, SessionrunError
-from sessionrun.model.spec import SessionSpec, TaskSpec
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.index import choose_directory, user_directory
 
@@ -89,25 +87,33 @@ def require_dask() -> None:
 def choose_cluster(draft: Draft) -> Draft:
     """The cluster of the session; tasks that are added to one run where its own do.
 
-    In a preview nothing is fetched.
+    Repositories of tasks' own are fetched here, for all nodes, but not in a preview.  A ref begins where it does
+    for tasks that the session has.
 
     Raises:
         InputError: the address cannot be used, nothing listens there, or what is asked for cannot be had on nodes.
     """
-    spec, into, options = draft.spec, draft.into, draft.options
-    if into is not None:
-        if uses_replicas(into.cluster) and not draft.preview:
-            spec = replace(spec, tasks=settle_tasks(spec, into.tasks))
-        return replace(draft, spec=replace(spec, cluster=into.cluster))
+    spec, into = draft.spec, draft.into
+    cluster, tasks = _find_cluster(draft) if into is None else into.cluster, spec.tasks
+    if uses_replicas(cluster) and spec.mirrors is not None and not draft.preview:
+        from sessionrun.worktrees.bases import settle_starts
+
+        known = () if into is None else into.tasks
+        tasks = settle_starts(tasks, known, require_cache=spec.mirrors.require_cache)
+    return draft.settle(cluster=cluster, tasks=tasks)
+
+
+def _find_cluster(draft: Draft) -> Cluster | None:
+    spec, options = draft.spec, draft.options
     address = options.choose("cluster") or ""
     if "slurm" in options.given and address != SLURM:
         raise InputError("--slurm-option has no effect without --cluster slurm")
     if not (address and spec.tasks):
-        return draft
+        return None
     if address == SLURM:
         of_config = check_options(options.config.get("slurm", {}), "slurm")
         of_sbatch = {**of_config, **check_options(options.given.get("slurm", {}), "--slurm-option")}
-        return draft.settle(cluster=open_slurm(of_sbatch, os.environ))
+        return open_slurm(of_sbatch, os.environ)
     cluster = open_cluster(address, os.environ)
     require_dask()
     if spec.seats is not None:
@@ -123,19 +129,7 @@ def choose_cluster(draft: Draft) -> Draft:
         except (SessionrunError, OSError) as error:
             raise InputError(f"{spec.repository.top}: {error}") from error
     _join(cluster)
-    return draft.settle(cluster=cluster, tasks=spec.tasks if draft.preview else settle_tasks(spec))
-
-
-def settle_tasks(spec: SessionSpec, known: Iterable[TaskSpec] = ()) -> tuple[TaskSpec, ...]:
-    """The tasks, with the commits at which repositories of their own begin: these are fetched here, for all nodes.
-
-    A ref begins where it does for tasks of the session that are `known`.
-    """
-    if spec.mirrors is None:
-        return spec.tasks
-    from sessionrun.worktrees.bases import settle_starts
-
-    return settle_starts(spec.tasks, known, require_cache=spec.mirrors.require_cache)
+    return cluster
 
 
 def _join(cluster: Cluster) -> None:

@@ -317,26 +317,28 @@ class Arrivals:
         self._ends: dict[str, Message] = {}
 
     def keep(self, reply: Message) -> list[tuple[str, Message]]:
-        """Write what a reply brought; what has begun, the ends whose files are whole, and what is dead."""
-        begun, chunks, ends, dead = (
-            [about for about in reply[kind] if self._is_open(about["job"])]
-            for kind in ("begun", "out", "ends", "dead")
-        )
-        grown = set[str]()
-        for chunk in chunks:
+        """Write what a reply brought; what has begun or is dead, and the ends whose files are whole."""
+        heard, grown = list[tuple[str, Message]](), set[str]()
+        for chunk in reply["out"]:
             job, name = chunk["job"], str(chunk.get("name"))
-            if self._change(job, name, partial(_write, chunk)):  # else the node sends it again
+            # if the disk refuses it, the node sends it again
+            if self._is_open(job) and self._change(job, name, partial(_write, chunk)):
                 self._head.wrote(job, name, self._have[job][name])
                 grown.add(job)
-        for end in ends:
-            self._ends[end["job"]] = end
-            grown.add(end["job"])
-        whole = [self._ends[job] for job in sorted(grown & self._ends.keys()) if self._is_whole(job)]
-        for about in (*whole, *dead):
-            self._have.pop(about["job"], None)
-            self._ends.pop(about["job"], None)
-        heard = {"begun": begun, "end": whole, "dead": dead}
-        return [(kind, about) for kind, of_kind in heard.items() for about in of_kind]
+        for kind, about in reply["news"]:
+            job = about["job"]
+            if not self._is_open(job):
+                continue
+            if kind == "ended":
+                self._ends[job] = about
+                grown.add(job)
+            else:
+                heard.append((kind, about))
+        heard += [("ended", self._ends[job]) for job in sorted(grown & self._ends.keys()) if self._is_whole(job)]
+        for job in (about["job"] for kind, about in heard if kind != "begun"):
+            self._have.pop(job, None)
+            self._ends.pop(job, None)
+        return heard
 
     def _is_open(self, job: str) -> bool:
         """Whether the journal has the job open; of another one the scheduler hears that it may forget it."""

@@ -74,17 +74,15 @@ class WaitingRoom:
 
         async def handle(body: bytes) -> bytes:
             message = orjson.loads(body)
-            spoken = message.get("protocol")
+            spoken, fault = message.get("protocol"), None
             if spoken != PROTOCOL:
                 fault = f"what calls it speaks version {spoken!r} of the protocol, and this scheduler {PROTOCOL}"
-                return orjson.dumps({"refused": fault})
-            if getattr(self._scheduler, "idle_timeout", None):
+            elif getattr(self._scheduler, "idle_timeout", None):
                 fault = (
                     "the scheduler would end when it is idle, and for dask it always seems so: "
                     "start it without distributed.scheduler.idle-timeout"
                 )
-                return orjson.dumps({"refused": fault})
-            return orjson.dumps(await answer(message))
+            return orjson.dumps(await answer(message) if fault is None else {"refused": fault})
 
         return handle
 

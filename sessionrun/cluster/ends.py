@@ -239,7 +239,5 @@ class Link:
         """Whether an answer counts: another tick may have been sent since."""
         if answer["seq"] != self._last:
             return False
-        self.epoch = answer["epoch"]
-        times = answer["times"]
-        self.timers = Timers(times["tick"], times["lease"], times["grace"], self.timers.margin)
+        self.epoch, self.timers = answer["epoch"], Timers(**answer["times"])
         return True

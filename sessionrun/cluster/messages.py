@@ -16,10 +16,11 @@ A job is named ``SESSION/KEY``; its key names one attempt, round, phase and star
     call     session to scheduler  session, gen: lives of its supervisor; seq; epoch; wait; open, where it was
                                    asked for: job, node, epoch; again: the last reply did not come; wants;
                                    close: the session has ended
-    reply    scheduler to session  state; epoch; begun; ends; dead: job, reason, ran; out; nodes, if changed
+    reply    scheduler to session  state; epoch; news; out; nodes, if changed
 
 Wants are ``submit JOB NODE ORDER WAITS`` (also for a node that is gone), ``stop JOB LEVEL``, ``drop JOB`` and
 ``wrote JOB NAME BYTES``, in the order in which they came.
+News are ``begun JOB``, ``ended END`` and ``dead JOB REASON RAN``.
 What walls a node cannot build, and why, are the names and reasons of `walls`.
 An end is ``{job, kind, files, ...}``: `files` are the names and sizes (bytes) of all that the job leaves; `kind`
 is exit, lost, or lease, which ended it; the rest is what `session.executor` says of an end.
@@ -154,6 +155,7 @@ class Permit:
     """One job; `adopted`: it was submitted in an older epoch.
 
     `stop` is how it is to end (see `messages`), 0: it goes on; negative once an answer to its node has said so.
+    `end` is what its session hears of it once it has ended or is dead.
     """
 
     job: str
@@ -164,8 +166,6 @@ class Permit:
     adopted: bool = False
     begun: bool = False
     stop: int = 0
-    reason: str = ""
-    ran: bool = False
     end: Message | None = None
     chunks: dict[str, Message] = field(default_factory=dict)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import socket
 import sys
 import time
@@ -64,7 +65,7 @@ class LinkProcess:
     def __init__(self, site: NodeSite, end: socket.socket) -> None:
         self._site = site
         self._keeper = Connection(end)
-        _, _, offset, self._early = greet(self._keeper)
+        _, _, offset, early = greet(self._keeper)
         own = {"node": site.node_id, "name": site.name, "slots": site.slots, "version": __version__}
         self._link = Link({**own, "walls": list_problems(), "boot": site.boots})
         self._folders = JobFolders(site.path / JOBS)
@@ -90,6 +91,7 @@ class LinkProcess:
             notice = judge_job(key_of(job.job), about, ledger, offset, was_seen=False)
             if isinstance(notice, (Exit, JobLost)):
                 job.finish(notice)
+        self._hear_keeper(early)
 
     async def run(self) -> None:
         """Go on until the keeper is gone."""
@@ -102,9 +104,12 @@ class LinkProcess:
         while not beside.done():
             self._keeper.flush()
             await self._wait()
-            self._hear_keeper()
+            try:
+                self._hear_keeper(self._keeper.receive())
+            except EOFError:
+                raise KeeperGone from None
             self._end_full()
-            if self._leaves or any(time.monotonic() > end_at for end_at in self._find_end()):
+            if self._leaves or time.monotonic() > self._find_end():
                 # keeper and root end with this process; ends that no session has stay in their folders
                 self._keeper.send("Q")
                 self._keeper.flush()
@@ -126,11 +131,11 @@ class LinkProcess:
                 say(f"{job.job}: the reason of its end cannot be told: {error.strerror}")
             self._keeper.send("T", job.job, True)
 
-    def _find_end(self) -> list[float]:
+    def _find_end(self) -> float:
         """When this node ends by itself: nothing runs, and nothing has guarded it for as long as a lease."""
         if self._alone_since is None or any(job.end is None for job in self._jobs.values()):
-            return []
-        return [self._alone_since + self._link.timers.lease + self._link.timers.margin]
+            return math.inf
+        return self._alone_since + self._link.timers.lease + self._link.timers.margin
 
     # --- ticks ---
 
@@ -188,14 +193,10 @@ class LinkProcess:
             loop.add_writer(fd, self._woken.set)
         else:
             loop.remove_writer(fd)
-        now = time.monotonic()
-        times = [
-            *self._find_end(),
-            *([] if self._disks.look_at is None else [self._disks.look_at]),
-            *([now] if self._early else []),
-        ]
+        look_at = math.inf if self._disks.look_at is None else self._disks.look_at
         with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._woken.wait(), max(0.0, min(times) - now) if times else None)
+            wait_s = max(0.0, min(self._find_end(), look_at) - time.monotonic())
+            await asyncio.wait_for(self._woken.wait(), wait_s)
         self._woken.clear()
 
     # --- what comes ---
@@ -260,11 +261,7 @@ class LinkProcess:
         job.end = {**describe_end(end), "job": name, "files": {}}  # what lies there is only what the order brought
         self._tell_soon()
 
-    def _hear_keeper(self) -> None:
-        try:
-            frames, self._early = [*self._early, *self._keeper.receive()], []
-        except EOFError:
-            raise KeeperGone from None
+    def _hear_keeper(self, frames: list[list[Any]]) -> None:
         for fields in frames:
             job = self._jobs.get(fields[1])
             if job is None or job.end is not None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any, Final
 
 from sessionrun.cluster.ends import CALL_SLACK_S, Timers, lease_of
@@ -109,7 +110,8 @@ class Permits:
 
     def _die(self, permit: Permit, reason: str, *, ran: bool = False) -> None:
         """It has not run and never will or, with `ran`, nothing of it runs any more."""
-        permit.state, permit.reason, permit.ran, permit.order = "dead", reason, ran, None
+        permit.state, permit.order = "dead", None
+        permit.end = {"job": permit.job, "reason": reason, "ran": ran}
         self._tell(permit)
 
     def _tell(self, permit: Permit) -> None:
@@ -145,8 +147,7 @@ class Permits:
                 stop.append([permit.job, -permit.stop])
         wrote, node.wrote = [[*place, size] for place, size in node.wrote.items()], {}
         lists = {"orders": orders, "stop": stop, "void": void, "ack": ends, "wrote": wrote}
-        times = {"tick": self.timers.tick, "lease": self.timers.lease, "grace": self.timers.grace}
-        about = {"seq": node.sent[1], "epoch": self.epoch, "renew": renews, "times": times}
+        about = {"seq": node.sent[1], "epoch": self.epoch, "renew": renews, "times": asdict(self.timers)}
         return {**about, "leave": node.may_leave(now), **lists}
 
     @property
@@ -256,7 +257,7 @@ class Permits:
 
     def _tell_again(self, session: Session) -> None:
         for permit in session.permits.values():
-            if permit.state in ("ended", "dead") or permit.begun:
+            if permit.end is not None or permit.begun:
                 session.news[permit.job] = permit
 
     def session_has_news(self, session_id: str) -> bool:
@@ -267,20 +268,18 @@ class Permits:
     def reply(self, now: float, session_id: str) -> Message:
         """The reply to the last call of a session."""
         session = self.sessions[session_id]
-        news, session.news = list(session.news.values()), {}
-        out = [chunk for permit in news for chunk in permit.chunks.values()]
-        for permit in news:
+        permits, session.news = list(session.news.values()), {}
+        news, out = list[tuple[str, Message]](), list[Message]()
+        for permit in permits:
+            out += permit.chunks.values()
             permit.chunks = {}
-        ends = [permit.end for permit in news if permit.state == "ended"]
-        dead = [
-            {"job": permit.job, "reason": permit.reason, "ran": permit.ran}
-            for permit in news
-            if permit.state == "dead"
-        ]
+            if permit.end is not None:
+                news.append((permit.state, permit.end))
+            elif permit.begun:
+                news.append(("begun", {"job": permit.job}))
         nodes = None if session.nodes_told == self._nodes_version else self.show_nodes(now)
         session.nodes_told = self._nodes_version
-        begun = [{"job": permit.job} for permit in news if permit.begun and permit.state == "delivered"]
-        return {**self.reply_nothing(), "nodes": nodes, "begun": begun, "ends": ends, "dead": dead, "out": out}
+        return {**self.reply_nothing(), "nodes": nodes, "news": news, "out": out}
 
     def show_nodes(self, now: float) -> list[Message]:
         """The nodes as sessions and people see them."""
@@ -297,8 +296,7 @@ class Permits:
 
     def reply_nothing(self, state: ReplyState = "ok") -> Message:
         """A reply without news: to a call after which another one came, or that was not taken."""
-        lists: Message = {name: [] for name in ("begun", "ends", "dead", "out")}
-        return {"state": state, "epoch": self.epoch, "nodes": None, **lists}
+        return {"state": state, "epoch": self.epoch, "nodes": None, "news": [], "out": []}
 
     def take_touched(self) -> tuple[set[str], set[str]]:
         """Nodes and sessions for which something has happened since this was asked last: they may have news."""

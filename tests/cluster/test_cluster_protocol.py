@@ -182,12 +182,13 @@ class Cluster:
         return self.permits.reply(self.now, "s") if state == "ok" else self.permits.reply_nothing(state)
 
     def word_reply(self, reply: Message) -> list[str]:
-        ends = [f"{one.get('reason', 'end')} {short(one['job'])}" for one in reply["ends"]]
-        dead = [
-            f"{short(one['job'])} {REASONS[one['reason']]}{' ran' if one['ran'] else ''}" for one in reply["dead"]
-        ]
-        out = [f"out {short(one['job'])}" for one in reply["out"]]
-        return [*([reply["state"]] if reply["state"] != "ok" else []), *ends, *dead, *out]
+        told = [reply["state"]] if reply["state"] != "ok" else []
+        for kind, one in reply["news"]:
+            if kind == "ended":
+                told.append(f"{one.get('reason', 'end')} {short(one['job'])}")
+            elif kind == "dead":
+                told.append(f"{short(one['job'])} {REASONS[one['reason']]}{' ran' if one['ran'] else ''}")
+        return [*told, *(f"out {short(one['job'])}" for one in reply["out"])]
 
     # --- the scheduler, and people ---
 
@@ -422,10 +423,10 @@ class Home:
         left = {NAMES[name]: size for name, size in files.items()}
         end = {"job": JOB, "kind": "exit", "wait_status": 0, "files": left}
         heard = self.keep(*chunks, ends=[end] if files else ())
-        return [about for kind, about in heard if kind == "end"]
+        return [about for kind, about in heard if kind == "ended"]
 
     def keep(self, *chunks: Message, ends: Iterable[Message]) -> list[tuple[str, Message]]:
-        return self.arrivals.keep({"begun": (), "dead": (), "out": chunks, "ends": ends})
+        return self.arrivals.keep({"out": chunks, "news": [("ended", end) for end in ends]})
 
     @property
     def wrote(self) -> Mapping[str, int]:
@@ -501,7 +502,7 @@ def test_no_end_waits_for_a_file_that_cannot_be_here(home: Home, way: str) -> No
         name = f"jobs/t/{'x' * 300}"
     end = {"job": JOB, "kind": "exit", "wait_status": 0, "files": {name: 3, OWN: 2}}
     heard = home.keep(chunk(name, 0, b"abc"), chunk(OWN, 0, b"ok"), ends=[end])
-    assert [kind for kind, _ in heard] == ["end"]
+    assert [kind for kind, _ in heard] == ["ended"]
     assert home.wrote == {name: ALL, OWN: 2}
     assert len(home.said) == 1 and "does not come home" in home.said[0]
 

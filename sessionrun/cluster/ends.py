@@ -12,7 +12,7 @@ lease of today.  What an answer that was dropped said is said again.
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Final
@@ -60,19 +60,14 @@ def parse_timers(text: str) -> Timers:
     Raises:
         ValueError: the text is not of that form, or the times do not go together.
     """
-    known = {field.name for field in fields(Timers)}
-    found: dict[str, float] = {}
-    for pair in filter(None, text.replace(" ", "").split(",")):
-        name, _, number = pair.partition("=")
+    given = dict(pair.partition("=")[::2] for pair in filter(None, text.replace(" ", "").split(",")))
+    known = sorted(field.name for field in fields(Timers))
+    for name, number in given.items():
         if name not in known:
-            raise ValueError(f"{name!r} is not one of {', '.join(sorted(known))}")
-        try:
-            found[name] = float(number)
-        except ValueError:
-            found[name] = math.nan
-        if not math.isfinite(found[name]):
-            raise ValueError(f"{pair!r} is no time: write seconds, as in lease=60")
-    timers = Timers(**found)
+            raise ValueError(f"{name!r} is not one of {', '.join(known)}")
+        if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", number):
+            raise ValueError(f"'{name}={number}' is no time: write seconds, as in lease=60")
+    timers = Timers(**{name: float(number) for name, number in given.items()})
     # with other times two attempts of a task could run at once, or no job for long
     margin = GUARD_SLACK_S + ROOT_SLACK_S + KILL_ROUND_S + 2 * DRIFT * timers.lease
     if min(timers.tick, timers.grace) <= 0:

@@ -21,7 +21,7 @@ from sessionrun import __version__
 from sessionrun.cluster.dask_carrier import ask, keep_calling, open_rpc, word_fault
 from sessionrun.cluster.ends import CALL_SLACK_S, Link, find_lease
 from sessionrun.cluster.messages import ABANDON, KILL, Message, key_of
-from sessionrun.cluster.node_directory import CONTACT, GUARD_LOCK, JOBS, LEFT, SETTINGS, NodeSite, load_site
+from sessionrun.cluster.node_directory import CONTACT, GUARD_LOCK, JOBS, LEFT, SETTINGS, load_site
 from sessionrun.cluster.node_jobs import CHUNK_BYTES, JobFolders, NodeJob, make_rescues
 from sessionrun.keeper.lease import boot_ns
 from sessionrun.keeper.wire import EXIT_REFUSED, EXIT_TAKEN, Connection, say
@@ -51,7 +51,7 @@ def main() -> None:
     if locks.hold(directory / "lock", timeout_s=LOCK_TIMEOUT_S) is None:
         sys.exit(EXIT_TAKEN)
     try:
-        asyncio.run(LinkProcess(load_site(directory), end).run())
+        asyncio.run(LinkProcess(directory, end).run())
     except KeeperGone:
         sys.exit(0)
     except (StoreError, OSError, ValueError, KeyError) as error:
@@ -62,8 +62,9 @@ def main() -> None:
 class LinkProcess:
     """Everything of one life of this process."""
 
-    def __init__(self, site: NodeSite, end: socket.socket) -> None:
-        self._site = site
+    def __init__(self, directory: Path, end: socket.socket) -> None:
+        self._settings = (directory.parent / SETTINGS).stat().st_mtime_ns
+        self._site = site = load_site(directory)
         self._keeper = Connection(end)
         _, _, offset, early = greet(self._keeper)
         own = {"node": site.node_id, "name": site.name, "slots": site.slots, "version": __version__}
@@ -71,8 +72,7 @@ class LinkProcess:
         self._folders = JobFolders(site.path / JOBS)
         self._disks = DiskLook()
         self._jobs: dict[str, NodeJob] = {}
-        self._settings = -1
-        self._scheduler: Any = None
+        self._scheduler = open_rpc(site.cluster)
         self._contact: str | None = None
         self._alone_since: float | None = None
         self._leaves = False
@@ -98,8 +98,7 @@ class LinkProcess:
         for fd in (self._keeper.fileno(), *self._disks.fds):
             asyncio.get_running_loop().add_reader(fd, self._woken.set)
         ticks = keep_calling(self._tick, lambda: self._has_news, self._poked)
-        rescues = make_rescues(self._jobs, lambda: self._site.rescue_s)
-        beside = asyncio.gather(ticks, rescues)
+        beside = asyncio.gather(ticks, make_rescues(self._jobs, self._site.rescue_s))
         beside.add_done_callback(lambda _: self._woken.set())
         while not beside.done():
             self._keeper.flush()
@@ -154,7 +153,6 @@ class LinkProcess:
                 budget -= len(chunk["content"]) * 3 // 4
         tick = self._link.make_tick(boot_ns(), held=held, ends=ends, out=out, wait=wait_s)
         try:
-            self._scheduler = self._scheduler or open_rpc(self._site.cluster)
             answer = await ask(self._scheduler, "sr_node", tick, wait_s + CALL_SLACK_S)
         except Exception as error:  # whatever the library raises: the call has failed
             self._has_news = True
@@ -171,20 +169,15 @@ class LinkProcess:
         self._poked.set()
 
     def _is_guarded(self) -> bool:
-        """Whether something guards this node; if it has come anew, the node may have other settings."""
+        """Whether something guards this node.  If that has come anew, with other settings, this process ends."""
         folder = self._site.path.parent
         if not locks.is_held(folder / GUARD_LOCK):
             self._alone_since = self._alone_since or time.monotonic()
             return False
         self._alone_since = None
-        try:
-            if (written_at := (folder / SETTINGS).stat().st_mtime_ns) != self._settings:
-                self._settings = written_at
-                self._site = load_site(self._site.path)
-                self._scheduler = self._contact = None
-                self._link.about["slots"] = self._site.slots
-        except (OSError, ValueError) as error:
-            say(f"the settings of the node cannot be read: {type(error).__name__}: {error}")
+        if (folder / SETTINGS).stat().st_mtime_ns != self._settings:
+            say("the node was given other settings: its link begins anew")
+            sys.exit(1)
         return True
 
     async def _wait(self) -> None:

@@ -15,7 +15,7 @@ import os
 import stat
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -207,27 +207,28 @@ class JobFolders:
         self._kept_path(job).unlink(missing_ok=True)
         make_directory(folder, 0o700)
         here = partial(take_tokens, folder=folder, node=self._node)
+        outputs, rescue = [order["stdout"], order["stderr"]], order.get("rescue")
+        places = [*outputs, order["folder"], *([] if rescue is None else [rescue])]
+        for name in (*order["files"], *order["folders"], *places):
+            if not name or name.startswith("/") or ".." in name.split("/") or "\0" in name:
+                raise ValueError(f"{name!r:.80} is not a path below the session's directory")
+        for name in order["folders"]:
+            make_directories(f"{folder}/{name}", 0o700)
+        for name in (*order["files"], *outputs):
+            make_directories(os.path.dirname(f"{folder}/{name}"), 0o700)
         brought = {}
         for name, content in order["files"].items():
-            file = f"{folder}/{_check_name(name)}"
-            make_directories(os.path.dirname(file), 0o700)
             decoded = base64.b64decode(content)
-            if os.path.basename(file) in order["placed"]:
+            if os.path.basename(name) in order["placed"]:
                 decoded = here(decoded.decode()).encode()
-            about = _write_new(file, decoded)
+            about = _write_new(f"{folder}/{name}", decoded)
             brought[name] = [about.st_size, about.st_mtime_ns]
-        for name in order["folders"]:
-            make_directories(f"{folder}/{_check_name(name)}", 0o700)
-        outputs = [_check_name(order[name]) for name in ("stdout", "stderr")]
-        kept: Message = {"job": job, "outputs": list(dict.fromkeys(outputs)), "brought": brought}
-        kept["rescue"] = None if order.get("rescue") is None else _check_name(order["rescue"])
-        kept |= {"folder": _check_name(order["folder"]), "disk": order["disk"]}
-        for name in outputs:
-            make_directories(os.path.dirname(f"{folder}/{name}"), 0o700)
         if order["cwd"].startswith(NODE_TOKEN):
             make_directories(Path(here(order["cwd"])), 0o700)  # of a replica that is yet to be made
         paths = {name: f"{folder}/{order[name]}" for name in ("stdout", "stderr")}
         process = fill_in(move(parse_order({**order, "key": job, **paths}), here))
+        kept: Message = {"job": job, "outputs": list(dict.fromkeys(outputs)), "brought": brought}
+        kept |= {"rescue": rescue, "folder": order["folder"], "disk": order["disk"]}
         _write_new(str(self._kept_path(job)), orjson.dumps(kept))
         return NodeJob(job, path, kept), process
 
@@ -254,17 +255,17 @@ class JobFolders:
             self._removal.ask(aside)
 
 
-async def make_rescues(jobs: Mapping[str, NodeJob], find_interval: Callable[[], float]) -> None:
+async def make_rescues(jobs: Mapping[str, NodeJob], interval_s: float) -> None:
     """Make packs of the work in progress of jobs: of each every so many seconds (0: never), one after the other.
 
     Git may take long, and the link must answer the cluster; so a process of its own makes each pack.
     """
-    while True:
-        now, interval_s = time.monotonic(), find_interval()
-        running = [job for job in jobs.values() if interval_s > 0 and job.rescue is not None and job.end is None]
+    while interval_s > 0:
+        now = time.monotonic()
+        running = [job for job in jobs.values() if job.rescue is not None and job.end is None]
         due = [job for job in running if now - job.packed_at >= interval_s and not job.has_rescue_to_send]
         if not due:
-            await asyncio.sleep(min(RESCUE_LOOK_S, interval_s or RESCUE_LOOK_S))
+            await asyncio.sleep(min(RESCUE_LOOK_S, interval_s))
             continue
         job = min(due, key=lambda job: job.packed_at)
         job.packed_at = now
@@ -288,10 +289,3 @@ def _write_new(path: str, content: bytes) -> os.stat_result:
         stream.write(content)
         stream.flush()
         return os.fstat(stream.fileno())
-
-
-def _check_name(name: str) -> str:
-    """A path below the session's directory.  ValueError: it leads out of it."""
-    if not name or name.startswith("/") or ".." in name.split("/") or "\0" in name:
-        raise ValueError(f"{name!r:.80} is not a path below the session's directory")
-    return name

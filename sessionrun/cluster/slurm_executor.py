@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -244,16 +244,17 @@ class Desk:
     # --- what became of them ---
 
     def look(self) -> list[Notice]:
-        """Read the records of jobs that run; when it is time those of all, and ask Slurm; go on stopping."""
-        now = self._clock()
-        is_time = bool(self.open) and now >= self._next_look
-        looked_at = [job for job in self.open.values() if is_time or job.claim is not None]
-        notices = [notice for job in looked_at for notice in self._judge(job, now, fresh=False)]
-        if is_time:
-            notices += self._ask()
-        return notices + self._go_on_stopping([job for job in self.open.values() if job.stop is not None])
+        """Ask Slurm when it is time, read the records of all jobs or else of those that run; go on stopping."""
+        is_time = bool(self.open) and self._clock() >= self._next_look
+        fresh, now, notices = is_time and self._ask(), self._clock(), list[Notice]()
+        for job in [*self.open.values()]:
+            if is_time or job.claim is not None:
+                waits = job.row is not None and job.row.waits
+                notices += self._judge(job, now, fresh=fresh and not waits)
+        return notices + self._go_on_stopping()
 
-    def _ask(self) -> list[Notice]:
+    def _ask(self) -> bool:
+        """Run squeue; False: it does not answer."""
         try:
             ours = f"--user={os.getuid()}"
             words = ["squeue", ours, "--noheader", "--array", "--states=all", f"--format={slurm_jobs.FORMAT}"]
@@ -261,22 +262,19 @@ class Desk:
             self._complain(None)
         except SlurmFault as fault:
             self._complain(f"Slurm does not answer: {fault}")
-            return []  # what is not known is not guessed
+            return False  # what is not known is not guessed
         finally:
             self._next_look = self._clock() + self._poll_s
-        jobs = list(self.open.values())
-        for job in jobs:
+        for job in self.open.values():
             job.row = rows.get((job.batch, job.index)) if job.index is not None else None
         # of the nodes that have failed those that answer again: what ran there was ended when they came back
-        failed = {job.row.node for job in jobs if job.row is not None and job.row.meaning == "node"} - {""}
+        failed = {job.row.node for job in self.open.values() if job.row and job.row.meaning == "node"} - {""}
         self._answering = frozenset()
         if failed:
             with suppress(SlurmFault):
                 words = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(sorted(failed))}", "--format=%N %T"]
                 self._answering = slurm_jobs.parse_answering(self._run(words))
-        now = self._clock()
-        begun = [job for job in jobs if job.row is None or not job.row.waits]
-        return [notice for job in begun for notice in self._judge(job, now, fresh=True)]
+        return True
 
     def _judge(self, job: OpenJob, now: float, *, fresh: bool) -> list[Notice]:
         """What is known of a job; `fresh`: squeue has just been asked."""
@@ -334,11 +332,11 @@ class Desk:
 
     # --- stopping ---
 
-    def _go_on_stopping(self, jobs: Iterable[OpenJob]) -> list[Notice]:
+    def _go_on_stopping(self) -> list[Notice]:
         """Take the next step with each; all that are to be told the same are told at once."""
         notices: list[Notice] = []
         asked: dict[str | None, list[str]] = {}
-        for job in jobs:
+        for job in [job for job in self.open.values() if job.stop is not None]:
             notices += self._stop_one(job, asked)
         for number, names in asked.items():
             # what runs around the jobs is signalled, or Slurm ends them, begun or not

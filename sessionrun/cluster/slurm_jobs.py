@@ -240,11 +240,11 @@ class OpenJob:
         row = self.row
         if row is not None and row.meaning in ("cancelled", "limit"):
             return [JobLost(self.key, "interrupted", describe(row))]
-        if row is not None and row.meaning in ("ended", "memory"):
-            why = f"nothing ran: {describe(row)}; see slurm/log-{self.batch}.txt in the session's directory"
-            return [HoldPlaced(SLOT, why, until=now + RETRY_S), JobLost(self.key, "void", why)]
         why = "Slurm does not have it" if row is None else describe(row)
-        return [HoldPlaced(SLOT, why, until=now + RETRY_S), JobLost(self.key, "void", why, counts=False)]
+        counts = row is not None and row.meaning in ("ended", "memory")
+        if counts:
+            why = f"nothing ran: {why}; see slurm/log-{self.batch}.txt in the session's directory"
+        return [HoldPlaced(SLOT, why, until=now + RETRY_S), JobLost(self.key, "void", why, counts=counts)]
 
 
 def _judge(row: Row) -> Verdict:

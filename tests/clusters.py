@@ -24,7 +24,7 @@ from stages import begin_repository, git
 
 from sessionrun.cluster.address import find_certs_dir, make_certs
 from sessionrun.cluster.dask_executor import Arrivals
-from sessionrun.cluster.dask_scheduler import WaitingRoom
+from sessionrun.cluster.dask_scheduler import WaitingRoom, serve
 from sessionrun.cluster.ends import Head, Opened, Timers
 from sessionrun.cluster.messages import Message
 from sessionrun.cluster.node_directory import GUARD_LOCK, NodeSite, open_node, start_root
@@ -72,6 +72,7 @@ class NodeUnderTest:
         lock_fd = locks.hold(nodes / "n" / GUARD_LOCK)
         assert lock_fd is not None
         self._lock_fd = lock_fd
+        self._rooms: list[WaitingRoom] = []
         self.restart_scheduler("e1", timers)
         self.session = SessionDir(nodes / f"session-{SID}")
         self.session.path.mkdir()
@@ -97,7 +98,9 @@ class NodeUnderTest:
 
     def _call(self) -> None:
         call, self._called_at = self.head.make_call(0.0), time.monotonic()
-        reply = self._loop.run_until_complete(self._room.take_call(call))
+        replies = list[Message]()
+        self._rooms[-1].take_call(call, replies.append)
+        (reply,) = replies
         self.head.take(call, reply)
         for kind, about in self._arrivals.keep(reply):
             if kind == "ended":
@@ -128,12 +131,12 @@ class NodeUnderTest:
         return str(self._server.address)
 
     async def _take_tick(self, body: bytes) -> bytes:
-        return await self._room.serve(self._room.take_tick)(body)
+        return await serve(None, self._rooms[-1].take_tick)(body)
 
     def restart_scheduler(self, epoch: str, timers: Timers) -> None:
         """Have one that knows nothing."""
         self.permits = Permits(epoch, time.monotonic(), timers)
-        self._room = WaitingRoom(self.permits, None)
+        self._rooms.append(WaitingRoom(self.permits, time.monotonic))
 
     def pump(self, until: Callable[[], object], timeout_s: float = 60.0) -> None:
         """Answer ticks until something is so."""
@@ -141,6 +144,8 @@ class NodeUnderTest:
         while not until():
             assert time.monotonic() < deadline, f"it did not come to this: {self.permits.nodes}"
             self._loop.run_until_complete(asyncio.sleep(0.02))
+            for room in self._rooms:
+                room.answer_overdue()
             is_time = time.monotonic() > self._called_at + 1.0  # a session that does not call gets no output
             if is_time or self.head.has_news or self.permits.session_has_news(SID):
                 self._call()

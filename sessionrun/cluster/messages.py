@@ -75,6 +75,8 @@ QUIET_S: Final = 2.0
 AWAY_S: Final = 1.0
 """A node has gone when it was told so and sent no other tick for so long."""
 
+Party: TypeAlias = tuple[Literal["node", "session"], str]
+
 State: TypeAlias = Literal["offered", "delivered", "ended", "dead"]
 
 OUTDATED: Final[Message] = {"seq": -1}

@@ -20,7 +20,17 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from sessionrun.cluster.ends import CALL_SLACK_S, Timers, lease_of
-from sessionrun.cluster.messages import ABANDON, Message, Node, Permit, ReplyState, Session, key_of, session_of
+from sessionrun.cluster.messages import (
+    ABANDON,
+    Message,
+    Node,
+    Party,
+    Permit,
+    ReplyState,
+    Session,
+    key_of,
+    session_of,
+)
 
 NEVER_DELIVERED: Final = "its order was never delivered"
 STOPPED: Final = "it was stopped before its order was delivered"
@@ -50,8 +60,7 @@ class Permits:
         self.sessions: dict[str, Session] = {}
         self._born = now
         self._nodes_version = 0
-        self._touched_nodes: set[str] = set()
-        self._touched_sessions: set[str] = set()
+        self._touched: dict[Party, None] = {}
 
     # --- nodes ---
 
@@ -91,7 +100,7 @@ class Permits:
     def _note_change(self) -> None:
         """The nodes are not what the sessions were told."""
         self._nodes_version += 1
-        self._touched_sessions.update(self.sessions)
+        self._touched |= {("session", name): None for name in self.sessions}
 
     def _end(self, permit: Permit, end: Message) -> None:
         if permit.state == "ended":
@@ -117,7 +126,7 @@ class Permits:
     def _tell(self, permit: Permit) -> None:
         session = session_of(permit.job)
         self.sessions[session].news[permit.job] = permit
-        self._touched_sessions.add(session)
+        self._touched["session", session] = None
 
     def node_has_news(self, node_id: str) -> bool:
         """Whether an answer would bring something besides the lease that is wanted at once.
@@ -197,7 +206,7 @@ class Permits:
         if call["again"]:
             self._tell_again(session)
         self._obey(now, session, call["wants"])
-        self._touched_sessions.add(call["session"])
+        self._touched["session", call["session"]] = None
         if call["close"]:
             for permit in list(session.permits.values()):
                 self._forget(session, permit)
@@ -217,12 +226,12 @@ class Permits:
             elif kind == "wrote":
                 name, size = about
                 permit.node.wrote[job, name] = size
-                self._touched_nodes.add(permit.node.node_id)
+                self._touched["node", permit.node.node_id] = None
             elif permit.state == "offered":
                 self._die(permit, STOPPED)  # no answer that counts has it
             elif permit.state == "delivered" and about[0] > abs(permit.stop):
                 permit.stop = about[0]
-                self._touched_nodes.add(permit.node.node_id)
+                self._touched["node", permit.node.node_id] = None
 
     def _attach(self, now: float, session: Session, opened: list[list[str]]) -> None:
         names = {job for job, _, _ in opened}
@@ -247,10 +256,10 @@ class Permits:
         if now > node.until and not waits:
             self._die(permit, NEVER_DELIVERED)
         else:
-            self._touched_nodes.add(node_id)
+            self._touched["node", node_id] = None
 
     def _forget(self, session: Session, permit: Permit) -> None:
-        self._touched_nodes.add(permit.node.node_id)
+        self._touched["node", permit.node.node_id] = None
         del session.permits[permit.job]
         session.news.pop(permit.job, None)
         permit.node.permits.pop(permit.job, None)
@@ -298,10 +307,9 @@ class Permits:
         """A reply without news: to a call after which another one came, or that was not taken."""
         return {"state": state, "epoch": self.epoch, "nodes": None, "news": [], "out": []}
 
-    def take_touched(self) -> tuple[set[str], set[str]]:
-        """Nodes and sessions for which something has happened since this was asked last: they may have news."""
-        touched = self._touched_nodes, self._touched_sessions
-        self._touched_nodes, self._touched_sessions = set(), set()
+    def take_touched(self) -> Iterable[Party]:
+        """For whom something has happened since this was asked last: they may have news."""
+        touched, self._touched = self._touched, {}
         return touched
 
     # --- time ---
@@ -361,4 +369,4 @@ class Permits:
                 self._die(permit, NEVER_DELIVERED)
             elif permit.state == "delivered" and abs(permit.stop) < ABANDON:
                 permit.stop = ABANDON
-                self._touched_nodes.add(node.node_id)
+                self._touched["node", node.node_id] = None

@@ -42,7 +42,6 @@ SID = "11111111-1111-4111-8111-111111111111"
 
 
 def make_order(job: str, *argv: str, **order: Any) -> Message:
-    """An order of the session's for a job."""
     about: Message = {
         "argv": list(argv),
         "cwd": "/",
@@ -187,7 +186,6 @@ class NodeUnderTest:
 
 
 def marker_of(process: psutil.Process) -> str:
-    """The marker that a process carries."""
     try:
         return process.environ().get("SESSIONRUN_JOB", "") if process.status() != psutil.STATUS_ZOMBIE else ""
     except (psutil.Error, OSError):
@@ -262,11 +260,9 @@ class RealCluster:
         self.address = f"tls://{host}:{self.port}"
 
     def start_head(self) -> None:
-        """Start the scheduler."""
         self._start("head", "head", "--host", self.host, "--port", str(self.port))
 
     def start_node(self, name: str, slots: int = 2, *words: str) -> None:
-        """Start a node."""
         self._start(name, "node", self.address, "--name", name, "--slots", str(slots), *words)
 
     def _start(self, name: str, *words: str) -> None:
@@ -344,7 +340,6 @@ def real_cluster(
     env: Mapping[str, str] | None = None,
     host: str = "127.0.0.1",
 ) -> Iterator[RealCluster]:
-    """A cluster whose nodes are up."""
     cluster = RealCluster(command, timers, env or {}, host)
     if not (certs := find_certs_dir(cluster.env)).exists():
         make_certs(certs)
@@ -463,7 +458,6 @@ class RealSlurm:
         eventually(lambda: "UP" in self.ask("scontrol", "ping"))
 
     def start_node(self, node: str) -> None:
-        """Start a slurmd."""
         self._start("slurmd", "-D", "-N", node, name=node)
 
     def _start(self, program: str, *words: str, name: str | None = None) -> None:

@@ -107,7 +107,6 @@ class DaskExecutor:
         return JobClaimed(key, node, self._epoch)
 
     def start(self, jobs: Sequence[Job]) -> list[Notice]:
-        """See `Executor.start`."""
         notices, deeds = list[Notice](), list[Deed]()
         here = [job for job in jobs if job.key.phase == "land"]
         if here:
@@ -167,7 +166,6 @@ class DaskExecutor:
         return [JobStarted(key, 0, 0, 0) for _, key in begun]
 
     def stop(self, key: JobKey, *, now: bool = False) -> None:
-        """See `Executor.stop`."""
         if key.phase == "land":
             self._local.stop(key, now=now)
             return
@@ -251,7 +249,6 @@ class DaskExecutor:
         return [*(begun if ran else ()), end]
 
     def _note_prepared(self, key: JobKey, *, ok: bool) -> None:
-        """Tell the replicas of the end of a PREPARE."""
         for replicas in self._replicas.values() if key.phase == "prepare" else ():
             replicas.note_end(key, ok=ok)
 
@@ -275,7 +272,6 @@ class DaskExecutor:
             self._carrier.ask(*(methodcaller("drop", job) for job in ended))
 
     def close(self) -> None:
-        """See `Executor.close`."""
         self.settle()
         self._carrier.close()
         self._mirrors.close()

@@ -60,7 +60,6 @@ ABANDON: Final = 3
 
 
 def session_of(job: str) -> str:
-    """The session whose job it is."""
     return job.partition("/")[0]
 
 

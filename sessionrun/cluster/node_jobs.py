@@ -240,7 +240,6 @@ class JobFolders:
         return self.folder_of(job).with_name(self.folder_of(job).name + KEPT)
 
     def forget(self, job: NodeJob) -> None:
-        """Let a job's files be removed."""
         with suppress(OSError):  # else the next link forgets it: its ledger says so
             self._kept_path(job.job).unlink()
         self._put_aside(job.folder)

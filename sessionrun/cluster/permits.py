@@ -270,12 +270,10 @@ class Permits:
                 session.news[permit.job] = permit
 
     def session_has_news(self, session_id: str) -> bool:
-        """Whether a reply would bring something."""
         session = self.sessions[session_id]
         return bool(session.news) or session.nodes_told != self._nodes_version
 
     def reply(self, now: float, session_id: str) -> Message:
-        """The reply to the last call of a session."""
         session = self.sessions[session_id]
         permits, session.news = list(session.news.values()), {}
         news, out = list[tuple[str, Message]](), list[Message]()
@@ -291,7 +289,6 @@ class Permits:
         return {**self.reply_nothing(), "nodes": nodes, "news": news, "out": out}
 
     def show_nodes(self, now: float) -> list[Message]:
-        """The nodes as sessions and people see them."""
         return [node.show(now, self.timers.lease) for node in self.nodes.values()]
 
     def show(self, now: float) -> Message:

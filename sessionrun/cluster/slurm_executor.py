@@ -101,7 +101,6 @@ class SlurmExecutor:
         return self._local.start(here) if here else []
 
     def stop(self, key: JobKey, *, now: bool = False) -> None:
-        """See `Executor.stop`."""
         if key.phase in HEAD_PHASES:
             self._local.stop(key, now=now)
         else:
@@ -120,7 +119,6 @@ class SlurmExecutor:
         return notices
 
     def close(self) -> None:
-        """See `Executor.close`."""
         self._worker.stop(CLOSE_TIMEOUT_S)
         self._local.close()
 

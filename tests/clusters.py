@@ -355,6 +355,13 @@ def real_cluster(
         cluster.close()
 
 
+def start_waiting(command: Command, cluster: str, *names: str, words: Sequence[str] = ()) -> str:
+    """A session whose tasks go on until `let_go` names them, once they run."""
+    session_id = command.start(command.waiting(*names), "--cluster", cluster, *words)
+    eventually(lambda: command.is_up(session_id, *names))
+    return session_id
+
+
 def find_own_address() -> str:
     """An address of this machine that is not loopback's; nothing is sent to find it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

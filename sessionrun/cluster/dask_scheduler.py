@@ -48,19 +48,22 @@ async def dask_setup(scheduler: Any) -> None:
             os._exit(0)
     timers = parse_timers(os.environ.get(TIMERS_VARIABLE, ""))
     room = WaitingRoom(Permits(name_epoch(uuid4().hex[:12], timers), time.monotonic(), timers), time.monotonic)
-
     endings = list[asyncio.Task[None]]()  # the loop has weak references alone
 
     def stop(wanted: Message, answer: Answer) -> None:
         """End the nodes or, with `head`, this program, if it is ours; says how far that is."""
         if not wanted["head"]:
-            room.stop(wanted, answer)
+            answer(room.permits.stop_nodes(time.monotonic(), force=wanted["force"]))
+            room.answer_news()
             return
         answer({"ends": verb is not None})
         if verb is not None:
             endings.append(asyncio.create_task(end(scheduler)))
 
-    calls = {"sr_node": room.take_tick, HEAD: room.take_call, "sr_show": room.show, "sr_stop": stop}
+    def show(asked: Message, answer: Answer) -> None:
+        answer(room.permits.show(time.monotonic()))
+
+    calls = {"sr_node": room.take_tick, HEAD: room.take_call, "sr_show": show, "sr_stop": stop}
     scheduler.handlers.update({name: serve(scheduler, take) for name, take in calls.items()})
     look_at_clock(room)
 
@@ -133,14 +136,6 @@ class WaitingRoom:
             self._wait(("session", call["session"]), call["wait"], answer)
         else:
             answer(self.permits.reply_nothing(state))
-
-    def show(self, asked: Message, answer: Answer) -> None:
-        answer(self.permits.show(self._clock()))
-
-    def stop(self, wanted: Message, answer: Answer) -> None:
-        """End the nodes; says how far that is."""
-        answer(self.permits.stop_nodes(self._clock(), force=wanted["force"]))
-        self.answer_news()
 
     def _wait(self, party: Party, wait_s: float, answer: Answer) -> None:
         """Let a call wait for news; one of the same party that came before counts for nothing."""

@@ -72,7 +72,7 @@ class LinkProcess:
         self._folders = JobFolders(site.path / JOBS)
         self._disks = DiskLook()
         self._jobs: dict[str, NodeJob] = {}
-        self._scheduler = open_rpc(site.cluster)
+        self._scheduler: Any = None
         self._contact: str | None = None
         self._alone_since: float | None = None
         self._leaves = False
@@ -153,6 +153,7 @@ class LinkProcess:
                 budget -= len(chunk["content"]) * 3 // 4
         tick = self._link.make_tick(boot_ns(), held=held, ends=ends, out=out, wait=wait_s)
         try:
+            self._scheduler = self._scheduler or open_rpc(self._site.cluster)
             answer = await ask(self._scheduler, "sr_node", tick, wait_s + CALL_SLACK_S)
         except Exception as error:  # whatever the library raises: the call has failed
             self._has_news = True
@@ -177,7 +178,7 @@ class LinkProcess:
         self._alone_since = None
         if (folder / SETTINGS).stat().st_mtime_ns != self._settings:
             say("the node was given other settings: its link begins anew")
-            sys.exit(1)
+            sys.exit(EXIT_TAKEN)  # which the keeper counts as no failure
         return True
 
     async def _wait(self) -> None:

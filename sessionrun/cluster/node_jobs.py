@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -76,7 +77,7 @@ class NodeJob:
         about = describe_end(end)
         if self.over:
             about = {**describe_end(JobLost(end.key, "lost", LEASE_WORDS, gone=True)), "kind": "lease"}
-        self.end = {**about, "job": self.job, "files": dict(self._find_files())}
+        self.end = {**about, "job": self.job, "files": dict(islice(self._find_files(), MAX_FILES))}
 
     def take_rescues(self) -> None:
         """Send the newest pack of work in progress, in the place of those before it."""
@@ -138,7 +139,7 @@ class NodeJob:
 
         A name that is not UTF-8 cannot be in a message: such a file stays here.
         """
-        base, found = str(self.folder), 0
+        base = str(self.folder)
         for path in _walk_files(base):
             relative = path[len(base) + 1 :]
             try:
@@ -147,8 +148,7 @@ class NodeJob:
             except (UnicodeEncodeError, OSError):
                 continue
             is_changed = self._brought.get(relative) != [about.st_size, about.st_mtime_ns]
-            if stat.S_ISREG(about.st_mode) and is_changed and found < MAX_FILES:
-                found += 1
+            if stat.S_ISREG(about.st_mode) and is_changed:
                 yield relative, about.st_size
 
 

@@ -1,7 +1,7 @@
-"""A cluster on a virtual clock: the real permits, heads, links and leases, with model keepers, a network that
-loses, delays, repeats and reorders messages, and parties that stop, die and start again at any step.  They also
-die in the middle of one: between what they put down and what they do then.  Clocks drift, and the clock of a
-machine that is started again begins anew.
+"""A cluster on a virtual clock: the real permits, waiting calls, heads, links and leases, with model keepers, a
+network that loses, delays, repeats and reorders messages, and parties that stop, die and start again at any step.
+They also die in the middle of one: between what they put down and what they do then.  Clocks drift, and the clock
+of a machine that is started again begins anew.
 
 What is asserted is what the protocol promises:
 
@@ -25,6 +25,7 @@ from itertools import count
 from typing import Any, Literal
 
 from sessionrun import __version__
+from sessionrun.cluster.dask_scheduler import WaitingRoom
 from sessionrun.cluster.ends import (
     CALL_SLACK_S,
     GUARD_SLACK_S,
@@ -35,7 +36,7 @@ from sessionrun.cluster.ends import (
     Timers,
     find_lease,
 )
-from sessionrun.cluster.messages import ABANDON, OUTDATED, TERM, Message, key_of
+from sessionrun.cluster.messages import ABANDON, TERM, Message, key_of
 from sessionrun.cluster.node_jobs import LEASE_WORDS
 from sessionrun.cluster.permits import Permits
 from sessionrun.keeper.lease import Lease
@@ -139,11 +140,8 @@ class World:
             self.now = max(self.now, until)
 
 
-Party = tuple[Literal["node", "session"], str]
-
-
 class Scheduler:
-    """The scheduler's process: permits and the calls that wait; how often it looks at its clock."""
+    """The scheduler's process, with the real calls that wait; how often it looks at its clock."""
 
     def __init__(self, world: World, timers: Timers, clock_s: float = 0.02) -> None:
         self._clock_s = clock_s
@@ -156,13 +154,13 @@ class Scheduler:
 
     def restart(self) -> None:
         """Die, and start again with empty memory."""
-        self.permits: Permits | None
-        self.permits = Permits(f"e{next(self._epochs)}", self.world.now, self.timers)
-        self._waiting: dict[Party, Callable[[Message], None]] = {}
-        self._look_at_clock(self.permits)
+        permits = Permits(f"e{next(self._epochs)}", self.world.now, self.timers)
+        self.room: WaitingRoom | None
+        self.room = room = WaitingRoom(permits, lambda: self.world.now)
+        self._look_at_clock(room)
 
     def die(self, seconds: float) -> None:
-        self.permits, self._waiting = None, {}
+        self.room = None
         self.world.after(seconds, self.restart)
 
     def stop(self, seconds: float) -> None:
@@ -172,7 +170,8 @@ class Scheduler:
 
     def has(self, node: str) -> bool:
         """Whether the node lives, for all that is known here."""
-        return self.permits is not None and node in self.permits.nodes and self.permits.nodes[node].lives
+        nodes = {} if self.room is None else self.room.permits.nodes
+        return node in nodes and nodes[node].lives
 
     def resume(self) -> None:
         self.stopped, late = False, self._late
@@ -181,70 +180,30 @@ class Scheduler:
             action()
 
     def tick(self, tick: Message, answer: Callable[[Message], None]) -> None:
-        permits = self._begin(lambda: self.tick(tick, answer))
-        if permits is not None and permits.take_tick(self.world.now, tick):
-            self._wait(permits, ("node", tick["node"]), tick["wait"], answer, OUTDATED)
+        self._do(lambda room: room.take_tick(tick, partial(self._leave, room, answer)))
 
     def call(self, call: Message, reply: Callable[[Message], None]) -> None:
-        permits = self._begin(lambda: self.call(call, reply))
-        if permits is None:
-            return
-        state = permits.take_call(self.world.now, call)
-        if state == "ok":
-            self._wait(permits, ("session", call["session"]), call["wait"], reply, permits.reply_nothing())
-        else:
-            reply(permits.reply_nothing(state))
+        self._do(lambda room: room.take_call(call, partial(self._leave, room, reply)))
 
-    def _begin(self, again: Callable[[], None]) -> Permits | None:
-        """The permits, if this process runs; what comes while it is stopped it takes up when it goes on."""
-        if not self.stopped:
-            return self.permits
-        self._late.append(again)
-        return None
+    def _do(self, work: Callable[[WaitingRoom], None]) -> None:
+        """Work, if this process runs; what comes while it is stopped it takes up when it goes on."""
+        if self.stopped:
+            self._late.append(partial(self._do, work))
+        elif self.room is not None:
+            work(self.room)
 
-    def _wait(
-        self, permits: Permits, party: Party, wait_s: float, answer: Callable[[Message], None], outdated: Message
-    ) -> None:
-        """Answer with news, or when the time is up; an earlier call of the same party gets what is `outdated`."""
-        if party in self._waiting:
-            self._waiting.pop(party)(outdated)
-        self._waiting[party] = answer
-        self._look(permits)
-        if party in self._waiting and (not wait_s or self._has_news(permits, party)):
-            self._answer(permits, party)
-
-        def overdue() -> None:
-            if permits is self.permits and not self.stopped and self._waiting.get(party) is answer:
-                self._answer(permits, party)
-
-        self.world.after(wait_s, overdue)
-
-    def _has_news(self, permits: Permits, party: Party) -> bool:
-        kind, name = party
-        return permits.node_has_news(name) if kind == "node" else permits.session_has_news(name)
-
-    def _look(self, permits: Permits) -> None:
-        nodes, sessions = permits.take_touched()
-        touched = {"node": nodes, "session": sessions}
-        for party in [party for party in self._waiting if party[1] in touched[party[0]]]:
-            # it may have died before an answer left
-            if permits is self.permits and self._has_news(permits, party):
-                self._answer(permits, party)
-
-    def _look_at_clock(self, permits: Permits) -> None:
-        if permits is self.permits and not self.stopped:
-            permits.advance(self.world.now)
-            self._look(permits)
-        if permits is self.permits:
-            self.world.after(self._clock_s, lambda: self._look_at_clock(permits))
-
-    def _answer(self, permits: Permits, party: Party) -> None:
-        answer, (kind, name) = self._waiting.pop(party), party
-        told = permits.answer_node(self.world.now, name) if kind == "node" else permits.reply(self.world.now, name)
-        if told.get("orders") and self.world.dies():
+    def _leave(self, room: WaitingRoom, answer: Callable[[Message], None], told: Message) -> None:
+        """Let an answer leave, unless this process has died before, or does so now."""
+        if room is self.room and told.get("orders") and self.world.dies():
             self.die(DEATH_S)
-        else:
+        elif room is self.room:
             answer(told)
+
+    def _look_at_clock(self, room: WaitingRoom) -> None:
+        if room is self.room and not self.stopped:
+            room.look_at_clock()
+        if room is self.room:
+            self.world.after(self._clock_s, partial(self._look_at_clock, room))
 
 
 @dataclass
@@ -296,7 +255,8 @@ class SimulatedNode:
 
     def _begin_link(self) -> None:
         self._life += 1
-        self.link = Link(self.name, self.name, self.slots, __version__, boot=self._boot)
+        about: Message = {"node": self.name, "name": self.name, "slots": self.slots, "version": __version__}
+        self.link = Link({**about, "walls": {}, "boot": self._boot})
         self._tick(self.link.timers.tick)
 
     def _goes_on(self, life: int, action: Callable[[], None]) -> bool:
@@ -317,7 +277,7 @@ class SimulatedNode:
             content = min(CHUNK, (p.size if p.end is not None else p.size // 2) - p.wrote)
             if content > 0:
                 out.append({"job": job, "name": "out", "at": p.wrote, "content": content})
-        tick = self.link.make_tick(self.clock(), held=held, ends=ends, out=out, wait_s=wait_s)
+        tick = self.link.make_tick(self.clock(), held=held, ends=ends, out=out, wait=wait_s)
         life, scheduler = self._life, self.scheduler
 
         def answered(answer: Message) -> None:
@@ -534,14 +494,15 @@ class SimulatedSession:
             if chunk["at"] <= at:
                 self.written[chunk["job"]] = max(at, chunk["at"] + chunk["content"])
             head.wrote(chunk["job"], chunk["name"], self.written.get(chunk["job"], 0))
-        for end in (*self.early.values(), *reply["ends"]):
+        ends = [about for kind, about in reply["news"] if kind == "ended"]
+        for end in (*self.early.values(), *ends):
             job, what = end["job"], "exit" if end["kind"] == "exit" else end["verdict"]
             if job in self.journal and self.written.get(job, 0) < end["files"].get("out", 0):
                 self.early[job] = end
             elif gen == self._gen:
                 self._record(job, what, "so says its node")
-        for dead in reply["dead"]:
-            if gen == self._gen:
+        for kind, dead in reply["news"]:
+            if kind == "dead" and gen == self._gen:
                 self._record(dead["job"], "lost" if dead["ran"] else "void", dead["reason"])
 
     def _record(self, job: str, what: str, why: str) -> None:

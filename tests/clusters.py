@@ -24,7 +24,7 @@ from stages import begin_repository, git
 
 from sessionrun.cluster.address import find_certs_dir, make_certs
 from sessionrun.cluster.dask_executor import Arrivals
-from sessionrun.cluster.dask_scheduler import WaitingRoom
+from sessionrun.cluster.dask_scheduler import WaitingRoom, serve
 from sessionrun.cluster.ends import Head, Opened, Timers
 from sessionrun.cluster.messages import Message
 from sessionrun.cluster.node_directory import GUARD_LOCK, NodeSite, open_node, start_root
@@ -42,7 +42,6 @@ SID = "11111111-1111-4111-8111-111111111111"
 
 
 def make_order(job: str, *argv: str, **order: Any) -> Message:
-    """An order of the session's for a job."""
     about: Message = {
         "argv": list(argv),
         "cwd": "/",
@@ -72,6 +71,7 @@ class NodeUnderTest:
         lock_fd = locks.hold(nodes / "n" / GUARD_LOCK)
         assert lock_fd is not None
         self._lock_fd = lock_fd
+        self._rooms: list[WaitingRoom] = []
         self.restart_scheduler("e1", timers)
         self.session = SessionDir(nodes / f"session-{SID}")
         self.session.path.mkdir()
@@ -97,10 +97,12 @@ class NodeUnderTest:
 
     def _call(self) -> None:
         call, self._called_at = self.head.make_call(0.0), time.monotonic()
-        reply = self._loop.run_until_complete(self._room.take_call(call))
+        replies = list[Message]()
+        self._rooms[-1].take_call(call, replies.append)
+        (reply,) = replies
         self.head.take(call, reply)
         for kind, about in self._arrivals.keep(reply):
-            if kind == "end":
+            if kind == "ended":
                 self.ends[about["job"]] = about
                 if self.drops:
                     self.head.drop(about["job"])
@@ -128,12 +130,12 @@ class NodeUnderTest:
         return str(self._server.address)
 
     async def _take_tick(self, body: bytes) -> bytes:
-        return await self._room.serve(self._room.take_tick)(body)
+        return await serve(None, self._rooms[-1].take_tick)(body)
 
     def restart_scheduler(self, epoch: str, timers: Timers) -> None:
         """Have one that knows nothing."""
         self.permits = Permits(epoch, time.monotonic(), timers)
-        self._room = WaitingRoom(self.permits, None)
+        self._rooms.append(WaitingRoom(self.permits, time.monotonic))
 
     def pump(self, until: Callable[[], object], timeout_s: float = 60.0) -> None:
         """Answer ticks until something is so."""
@@ -141,6 +143,8 @@ class NodeUnderTest:
         while not until():
             assert time.monotonic() < deadline, f"it did not come to this: {self.permits.nodes}"
             self._loop.run_until_complete(asyncio.sleep(0.02))
+            for room in self._rooms:
+                room.answer_overdue()
             is_time = time.monotonic() > self._called_at + 1.0  # a session that does not call gets no output
             if is_time or self.head.has_news or self.permits.session_has_news(SID):
                 self._call()
@@ -182,7 +186,6 @@ class NodeUnderTest:
 
 
 def marker_of(process: psutil.Process) -> str:
-    """The marker that a process carries."""
     try:
         return process.environ().get("SESSIONRUN_JOB", "") if process.status() != psutil.STATUS_ZOMBIE else ""
     except (psutil.Error, OSError):
@@ -257,11 +260,9 @@ class RealCluster:
         self.address = f"tls://{host}:{self.port}"
 
     def start_head(self) -> None:
-        """Start the scheduler."""
         self._start("head", "head", "--host", self.host, "--port", str(self.port))
 
     def start_node(self, name: str, slots: int = 2, *words: str) -> None:
-        """Start a node."""
         self._start(name, "node", self.address, "--name", name, "--slots", str(slots), *words)
 
     def _start(self, name: str, *words: str) -> None:
@@ -339,7 +340,6 @@ def real_cluster(
     env: Mapping[str, str] | None = None,
     host: str = "127.0.0.1",
 ) -> Iterator[RealCluster]:
-    """A cluster whose nodes are up."""
     cluster = RealCluster(command, timers, env or {}, host)
     if not (certs := find_certs_dir(cluster.env)).exists():
         make_certs(certs)
@@ -353,6 +353,13 @@ def real_cluster(
         yield cluster
     finally:
         cluster.close()
+
+
+def start_waiting(command: Command, cluster: str, *names: str, words: Sequence[str] = ()) -> str:
+    """A session whose tasks go on until `let_go` names them, once they run."""
+    session_id = command.start(command.waiting(*names), "--cluster", cluster, *words)
+    eventually(lambda: command.is_up(session_id, *names))
+    return session_id
 
 
 def find_own_address() -> str:
@@ -458,7 +465,6 @@ class RealSlurm:
         eventually(lambda: "UP" in self.ask("scontrol", "ping"))
 
     def start_node(self, node: str) -> None:
-        """Start a slurmd."""
         self._start("slurmd", "-D", "-N", node, name=node)
 
     def _start(self, program: str, *words: str, name: str | None = None) -> None:

@@ -12,8 +12,7 @@ import datetime
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,7 +22,6 @@ from sessionrun.client.installation import lack
 from sessionrun.client.notices import notify
 from sessionrun.model.asked import SLURM, Cluster, uses_replicas
 from sessionrun.model.errors import InputError, SessionrunError
-from sessionrun.model.spec import SessionSpec, TaskSpec
 from sessionrun.store.files import make_directories, replace_file
 from sessionrun.store.index import choose_directory, user_directory
 
@@ -73,8 +71,8 @@ def find_certs(environ: Mapping[str, str]) -> tuple[str, str, str]:
                 f"{folder / name} is not there, or cannot be read: `sessionrun cluster certs` makes the three "
                 f"files, once for all machines of a cluster; copy {folder} to each of them"
             )
-    ca_file, cert_file, key_file = (str(folder / name) for name in NAMES)
-    return ca_file, cert_file, key_file
+    ca_name, cert_name, key_name = NAMES
+    return str(folder / ca_name), str(folder / cert_name), str(folder / key_name)
 
 
 def require_dask() -> None:
@@ -89,25 +87,33 @@ def require_dask() -> None:
 def choose_cluster(draft: Draft) -> Draft:
     """The cluster of the session; tasks that are added to one run where its own do.
 
-    In a preview nothing is fetched.
+    Repositories of tasks' own are fetched here, for all nodes, but not in a preview.  A ref begins where it does
+    for tasks that the session has.
 
     Raises:
         InputError: the address cannot be used, nothing listens there, or what is asked for cannot be had on nodes.
     """
-    spec, into, options = draft.spec, draft.into, draft.options
-    if into is not None:
-        if uses_replicas(into.cluster) and not draft.preview:
-            spec = replace(spec, tasks=settle_tasks(spec, into.tasks))
-        return replace(draft, spec=replace(spec, cluster=into.cluster))
+    spec, into = draft.spec, draft.into
+    cluster, tasks = _find_cluster(draft) if into is None else into.cluster, spec.tasks
+    if uses_replicas(cluster) and spec.mirrors is not None and not draft.preview:
+        from sessionrun.worktrees.bases import settle_starts
+
+        known = () if into is None else into.tasks
+        tasks = settle_starts(tasks, known, require_cache=spec.mirrors.require_cache)
+    return draft.settle(cluster=cluster, tasks=tasks)
+
+
+def _find_cluster(draft: Draft) -> Cluster | None:
+    spec, options = draft.spec, draft.options
     address = options.choose("cluster") or ""
     if "slurm" in options.given and address != SLURM:
         raise InputError("--slurm-option has no effect without --cluster slurm")
     if not (address and spec.tasks):
-        return draft
+        return None
     if address == SLURM:
         of_config = check_options(options.config.get("slurm", {}), "slurm")
         of_sbatch = {**of_config, **check_options(options.given.get("slurm", {}), "--slurm-option")}
-        return draft.settle(cluster=open_slurm(of_sbatch, os.environ))
+        return open_slurm(of_sbatch, os.environ)
     cluster = open_cluster(address, os.environ)
     require_dask()
     if spec.seats is not None:
@@ -123,19 +129,7 @@ def choose_cluster(draft: Draft) -> Draft:
         except (SessionrunError, OSError) as error:
             raise InputError(f"{spec.repository.top}: {error}") from error
     _join(cluster)
-    return draft.settle(cluster=cluster, tasks=spec.tasks if draft.preview else settle_tasks(spec))
-
-
-def settle_tasks(spec: SessionSpec, known: Iterable[TaskSpec] = ()) -> tuple[TaskSpec, ...]:
-    """The tasks, with the commits at which repositories of their own begin: these are fetched here, for all nodes.
-
-    A ref begins where it does for tasks of the session that are `known`.
-    """
-    if spec.mirrors is None:
-        return spec.tasks
-    from sessionrun.worktrees.bases import settle_starts
-
-    return settle_starts(spec.tasks, known, require_cache=spec.mirrors.require_cache)
+    return cluster
 
 
 def _join(cluster: Cluster) -> None:
@@ -144,7 +138,7 @@ def _join(cluster: Cluster) -> None:
     Raises:
         InputError: it does not, or none of its workers can run jobs.
     """
-    shown, failed = _ask(cluster, "sr_show", {}, registers=True)
+    shown, failed = ask_scheduler(cluster, "sr_show", registers=True)
     lives = [node for node in shown["nodes"] if node["lives"]]
     versions = sorted({node["version"] for node in lives})
     if lives and __version__ not in versions:
@@ -166,38 +160,26 @@ def _join(cluster: Cluster) -> None:
 
 
 def show_cluster(cluster: Cluster) -> dict[str, Any]:
-    """What the cluster's scheduler shows of itself: see `Permits.show`.
+    """What the cluster's scheduler shows of itself: see `Permits.show`.  InputError: see `ask_scheduler`."""
+    return {"address": cluster.address, **ask_scheduler(cluster, "sr_show")[0]}
+
+
+def ask_scheduler(
+    cluster: Cluster, name: str, *, registers: bool = False, **words: object
+) -> tuple[dict[str, Any], dict[str, str] | None]:
+    """What the cluster's scheduler answers to a call: see `ask_once`.
 
     Raises:
-        InputError: it cannot be reached, or is no scheduler of ours.
+        InputError: it cannot be reached, refuses, or is no scheduler of ours.
     """
-    return {"address": cluster.address, **ask_scheduler(cluster, "sr_show")}
-
-
-def ask_scheduler(cluster: Cluster, name: str, **words: object) -> dict[str, Any]:
-    """What the cluster's scheduler answers to a call.
-
-    Raises:
-        InputError: it cannot be reached, or is no scheduler of ours.
-    """
-    require_dask()
-    answer: dict[str, Any] | None = _ask(cluster, name, words)[0]
-    if answer is None:
-        why = "its scheduler has no plug-ins of sessionrun; the first session brings them: run --cluster"
-        raise InputError(f"the cluster at {cluster.address} does not answer: {why}")
-    return answer
-
-
-def _ask(
-    cluster: Cluster, name: str, words: Mapping[str, Any], *, registers: bool = False
-) -> tuple[Any, dict[str, str] | None]:
-    """See `ask_once`.  InputError: nothing answers, or it refuses."""
     import asyncio
 
+    require_dask()
     from sessionrun.cluster.dask_carrier import ask_once, word_fault
 
+    refuses = f"the cluster at {cluster.address} does not answer"
     try:
-        answer, failed = asyncio.run(ask_once(cluster, name, {**words}, SHOW_TIMEOUT_S, registers=registers))
+        answer, failed = asyncio.run(ask_once(cluster, name, words, SHOW_TIMEOUT_S, registers=registers))
     except Exception as error:  # whatever the library raises
         why = word_fault(error)
         if isinstance(error, asyncio.TimeoutError):
@@ -208,8 +190,12 @@ def _ask(
             why += ": start it with --preload sessionrun.cluster.dask_scheduler"
         if isinstance(error, ModuleNotFoundError):
             why = f"{why}: sessionrun has to be installed where the scheduler runs"
-        raise InputError(f"the cluster at {cluster.address} does not answer: {why}") from error
-    if answer is not None and "refused" in answer:
+        raise InputError(f"{refuses}: {why}") from error
+    if answer is None:
+        raise InputError(
+            f"{refuses}: its scheduler has no plug-ins of sessionrun; the first session brings them: run --cluster"
+        )
+    if "refused" in answer:
         raise InputError(f"the cluster at {cluster.address} refuses to answer: {answer['refused']}")
     return answer, failed
 
@@ -317,7 +303,7 @@ def open_slurm(options: Mapping[str, str], environ: Mapping[str, str]) -> Cluste
     words = ["sbatch", *slurm_jobs.option_words(options), "--test-only", "--no-requeue"]
     words += ["--array=0-0", "--chdir=/", "--wrap=true"]
     try:
-        slurm_jobs.run_program(words, slurm_jobs.make_environment(environ), slurm_jobs.ASK_S)
+        slurm_jobs.run_program(slurm_jobs.make_environment(environ), words)
     except slurm_jobs.SlurmFault as fault:
         raise InputError(f"--cluster {SLURM}: {fault}") from None
     return Cluster(SLURM, options=dict(options))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -47,7 +47,6 @@ class Carrier:
     ) -> None:
         self.worker: Worker[Deed, tuple[str, Any]] = Worker("cluster", lambda _: asyncio.run(self._go()))
         self._cluster, self._head, self._contact, self._keep = cluster, head, contact, keep
-        self._closing = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._poked: asyncio.Event | None = None
         self.worker.start()
@@ -62,12 +61,8 @@ class Carrier:
 
     def close(self) -> None:
         """Tell the rest, that the session has ended, and end."""
-        self.ask(self._begin_to_close)
+        self.ask(Head.close)
         self.worker.stop(CLOSE_TIMEOUT_S)
-
-    def _begin_to_close(self, head: Head) -> None:
-        head.close()
-        self._closing = True
 
     async def _go(self) -> None:
         self._loop, self._poked = asyncio.get_running_loop(), asyncio.Event()
@@ -77,8 +72,7 @@ class Carrier:
         """Do what was asked for; whether there is something to tell then, None: never again."""
         for deed in self.worker.wait(0.0):
             deed(self._head)
-        has_news = self._head.has_news
-        return None if self.worker.fault is not None or (self._closing and not has_news) else has_news
+        return None if self.worker.fault is not None or self._head.is_over else self._head.has_news
 
     async def _call(self, rpc: Any, parks: bool) -> bool:
         """One call and its reply; whether it came."""
@@ -105,8 +99,7 @@ class Carrier:
         if self._head.superseded:
             self.worker.fail("another supervisor of this session speaks with the cluster")
             return
-        nodes = None if reply["nodes"] is None else self._head.nodes.values()
-        self._contact.heard(nodes, reply["epoch"], {at.node for at in self._head.opened.values()})
+        self._contact.heard(self._head, reply)
         if self._head.epoch != epoch:
             self.worker.tell(("epoch", self._head.epoch))
         heard = self._keep(reply)
@@ -128,13 +121,16 @@ class Contact:
         self._fault: str | None = None
         self._heard_at = time.time()
 
-    def heard(self, nodes: Iterable[Message] | None, epoch: str, busy: Collection[str]) -> None:
-        """The head has answered, with the `nodes` if they have changed; those that are `busy` have our jobs."""
-        now = time.time()
-        if nodes is not None:
-            silent = {seen["id"]: now - seen["silent_s"] for seen in nodes if seen["silent_s"] is not None}
-            self._silent = {node: _describe(node, since, epoch) for node, since in silent.items()}
-        self._heard_at, self._fault = now, None
+    def heard(self, head: Head, reply: Message) -> None:
+        """The scheduler has answered, with the nodes if they have changed; shown are those that have our jobs."""
+        self._heard_at, self._fault = time.time(), None
+        if reply["nodes"] is not None:
+            self._silent = {
+                node: _describe(node, self._heard_at - seen["silent_s"], reply["epoch"])
+                for node, seen in head.nodes.items()
+                if seen["silent_s"] is not None
+            }
+        busy = {at.node for at in head.opened.values()}
         self._write([silence for node, silence in self._silent.items() if node in busy])
 
     def failed(self, epoch: str | None, fault: str) -> None:
@@ -239,12 +235,13 @@ async def ask_once(
     Returns:
         The answer, and None; or, if they were registered, why which workers cannot be nodes, by address.
     """
+    failed: dict[str, str] | None = None
     async with open_rpc(cluster, CONNECT_S) as rpc:
         answer = await ask(rpc, name, words, limit_s)
-        if answer is not None or not registers:
-            return answer, None
-        failed = await asyncio.wait_for(register(rpc), REGISTER_S)
-        return await ask(rpc, name, words, limit_s), failed
+        if answer is None and registers:
+            failed = await asyncio.wait_for(register(rpc), REGISTER_S)
+            answer = await ask(rpc, name, words, limit_s)
+    return answer, failed
 
 
 class _Plugin:

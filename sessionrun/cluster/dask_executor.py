@@ -107,7 +107,6 @@ class DaskExecutor:
         return JobClaimed(key, node, self._epoch)
 
     def start(self, jobs: Sequence[Job]) -> list[Notice]:
-        """See `Executor.start`."""
         notices, deeds = list[Notice](), list[Deed]()
         here = [job for job in jobs if job.key.phase == "land"]
         if here:
@@ -167,7 +166,6 @@ class DaskExecutor:
         return [JobStarted(key, 0, 0, 0) for _, key in begun]
 
     def stop(self, key: JobKey, *, now: bool = False) -> None:
-        """See `Executor.stop`."""
         if key.phase == "land":
             self._local.stop(key, now=now)
             return
@@ -251,7 +249,6 @@ class DaskExecutor:
         return [*(begun if ran else ()), end]
 
     def _note_prepared(self, key: JobKey, *, ok: bool) -> None:
-        """Tell the replicas of the end of a PREPARE."""
         for replicas in self._replicas.values() if key.phase == "prepare" else ():
             replicas.note_end(key, ok=ok)
 
@@ -275,7 +272,6 @@ class DaskExecutor:
             self._carrier.ask(*(methodcaller("drop", job) for job in ended))
 
     def close(self) -> None:
-        """See `Executor.close`."""
         self.settle()
         self._carrier.close()
         self._mirrors.close()
@@ -317,26 +313,25 @@ class Arrivals:
         self._ends: dict[str, Message] = {}
 
     def keep(self, reply: Message) -> list[tuple[str, Message]]:
-        """Write what a reply brought; what has begun, what is dead, and the ends whose files are whole."""
-        heard: list[tuple[str, Message]] = [
-            ("begun", about) for about in reply["begun"] if self._is_open(about["job"])
-        ]
-        grown: set[str] = set()
+        """Write what a reply brought; what has begun or is dead, and the ends whose files are whole."""
+        heard, grown = list[tuple[str, Message]](), set[str]()
         for chunk in reply["out"]:
             job, name = chunk["job"], str(chunk.get("name"))
             # if the disk refuses it, the node sends it again
-            if self._is_open(job) and self._try(job, name, partial(self._write, job, name, chunk)):
+            if self._is_open(job) and self._change(job, name, partial(_write, chunk)):
                 self._head.wrote(job, name, self._have[job][name])
                 grown.add(job)
-        for end in reply["ends"]:
-            if self._is_open(end["job"]):
-                self._ends[end["job"]] = end
-                grown.add(end["job"])
-        whole = [job for job in sorted(grown & self._ends.keys()) if self._is_whole(job)]
-        heard += [("end", self._ends[job]) for job in whole]
-        dead = [about for about in reply["dead"] if self._is_open(about["job"])]
-        heard += [("dead", about) for about in dead]
-        for job in (*whole, *(about["job"] for about in dead)):
+        for kind, about in reply["news"]:
+            job = about["job"]
+            if not self._is_open(job):
+                continue
+            if kind == "ended":
+                self._ends[job] = about
+                grown.add(job)
+            else:
+                heard.append((kind, about))
+        heard += [("ended", self._ends[job]) for job in sorted(grown & self._ends.keys()) if self._is_whole(job)]
+        for job in (about["job"] for kind, about in heard if kind != "begun"):
             self._have.pop(job, None)
             self._ends.pop(job, None)
         return heard
@@ -348,13 +343,20 @@ class Arrivals:
         self._head.drop(job)
         return False
 
-    def _try(self, job: str, name: str, work: Callable[[], object]) -> bool:
-        """Work with a file; False: the disk refuses.
+    def _change(self, job: str, name: str, change: Callable[[FileIO, int], int]) -> bool:
+        """Change a file of which so many bytes are here, and note how many are then; False: the disk refuses.
 
         What cannot be had, however often it is tried, is done without: its job's end must not wait for it.
         """
+        path, have = find_path(self._session, key_of(job).task, name), self._have[job].get(name, 0)
+        if path is None or have == ALL:
+            self._have[job][name] = ALL
+            return True
         try:
-            work()
+            with _open(path) as stream:
+                if have == 0:
+                    drop_older(path)
+                self._have[job][name] = change(stream, have)
             return True
         except (ValueError, KeyError, TypeError) as error:
             why = f"what its node sends of it cannot be read: {error}"
@@ -367,24 +369,6 @@ class Arrivals:
         self._have[job][name] = ALL
         return True
 
-    def _write(self, job: str, name: str, chunk: Message) -> None:
-        """Write a chunk, unless bytes before it are missing, or it is here.
-
-        Raises:
-            OSError: the disk refuses.
-            ValueError, KeyError, TypeError: it is damaged.
-        """
-        at, content = int(chunk["at"]), base64.b64decode(chunk["content"], validate=True)
-        path, have = find_path(self._session, key_of(job).task, name), self._have[job]
-        size = have.setdefault(name, 0 if path is not None else ALL)
-        if path is None or not at <= size < at + len(content):
-            return
-        with _open(path) as stream:
-            if at == 0:
-                drop_older(path)
-            stream.seek(at)
-            have[name] = at + stream.write(content)
-
     def _is_whole(self, job: str) -> bool:
         """Whether all files of a job that has ended are here; else its node hears what is not."""
         for name, size in self._ends[job]["files"].items():
@@ -392,16 +376,19 @@ class Arrivals:
             if have < size:  # its node may have sent more to a supervisor before this one
                 self._head.wrote(job, name, have)
                 return False
-            if have != ALL and not self._try(job, name, partial(self._finish, job, name, size)):
+            # an older file of this name may be longer, and an empty one has no chunk
+            if not self._change(job, name, lambda stream, have, size=size: stream.truncate(size)):  # type: ignore[misc]
                 return False
         return True
 
-    def _finish(self, job: str, name: str, size: int) -> None:
-        """Give a file that is here its size, also an empty one.  OSError: something else lies there."""
-        path = find_path(self._session, key_of(job).task, name)
-        if path is not None:
-            with _open(path) as stream:
-                stream.truncate(size)
+
+def _write(chunk: Message, stream: FileIO, have: int) -> int:
+    """Write a chunk, unless bytes before it are missing, or it is here.  ValueError, ...: it is damaged."""
+    at, content = int(chunk["at"]), base64.b64decode(chunk["content"], validate=True)
+    if not at <= have < at + len(content):
+        return have
+    stream.seek(at)
+    return at + stream.write(content)
 
 
 def find_path(session: SessionDir, task: str, name: str) -> Path | None:

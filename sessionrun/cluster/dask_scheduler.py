@@ -10,13 +10,13 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from uuid import uuid4
 
 import orjson
 
 from sessionrun.cluster.ends import name_epoch, parse_timers
-from sessionrun.cluster.messages import OUTDATED, PROTOCOL, Message
+from sessionrun.cluster.messages import OUTDATED, PROTOCOL, Message, Party
 from sessionrun.cluster.permits import Permits
 from sessionrun.store import processes
 
@@ -47,10 +47,31 @@ async def dask_setup(scheduler: Any) -> None:
         if os.getppid() != int(verb):  # it died before
             os._exit(0)
     timers = parse_timers(os.environ.get(TIMERS_VARIABLE, ""))
-    room = WaitingRoom(Permits(name_epoch(uuid4().hex[:12], timers), time.monotonic(), timers), scheduler)
-    calls = {"sr_node": room.take_tick, HEAD: room.take_call, "sr_show": room.show, "sr_stop": room.stop}
+    room = WaitingRoom(Permits(name_epoch(uuid4().hex[:12], timers), time.monotonic(), timers), time.monotonic)
+    endings = list[asyncio.Task[None]]()  # the loop has weak references alone
+
+    def stop(wanted: Message, answer: Answer) -> None:
+        """End the nodes or, with `head`, this program, if it is ours; says how far that is."""
+        if not wanted["head"]:
+            answer(room.permits.stop_nodes(time.monotonic(), force=wanted["force"]))
+            room.answer_news()
+            return
+        answer({"ends": verb is not None})
+        if verb is not None:
+            endings.append(asyncio.create_task(end(scheduler)))
+
+    def show(asked: Message, answer: Answer) -> None:
+        answer(room.permits.show(time.monotonic()))
+
+    calls = {"sr_node": room.take_tick, HEAD: room.take_call, "sr_show": show, "sr_stop": stop}
+    scheduler.handlers.update({name: serve(scheduler, take) for name, take in calls.items()})
+    look_at_clock(room)
+
+
+def look_at_clock(room: WaitingRoom) -> None:
+    """See what is over, again and again."""
     room.look_at_clock()
-    scheduler.handlers.update({name: room.serve(answer) for name, answer in calls.items()})
+    asyncio.get_running_loop().call_later(CLOCK_S, look_at_clock, room)
 
 
 async def join(scheduler: Any) -> None:
@@ -59,104 +80,94 @@ async def join(scheduler: Any) -> None:
         await dask_setup(scheduler)
 
 
+Answer: TypeAlias = Callable[[Message], None]
+
+
+def serve(scheduler: Any, take: Callable[[Message, Answer], None]) -> Callable[..., Awaitable[bytes]]:
+    """What dask calls with a message, unless the other end cannot be served."""
+
+    async def handle(body: bytes) -> bytes:
+        message = orjson.loads(body)
+        spoken, fault = message.get("protocol"), None
+        if spoken != PROTOCOL:
+            fault = f"what calls it speaks version {spoken!r} of the protocol, and this scheduler {PROTOCOL}"
+        elif getattr(scheduler, "idle_timeout", None):
+            fault = (
+                "the scheduler would end when it is idle, and for dask it always seems so: "
+                "start it without distributed.scheduler.idle-timeout"
+            )
+        if fault is not None:
+            return orjson.dumps({"refused": fault})
+        answered: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        take(message, lambda answer: None if answered.done() else answered.set_result(answer))
+        return orjson.dumps(await answered)
+
+    return handle
+
+
+async def end(scheduler: Any) -> None:
+    """End this program, once the answer has left that it ends."""
+    await asyncio.sleep(END_S)
+    with suppress(Exception):
+        await asyncio.wait_for(scheduler.close(), CLOSE_TIMEOUT_S)
+    os._exit(EXIT_LEFT)
+
+
 class WaitingRoom:
-    """The calls that wait, and the permits that answer them."""
+    """The calls that wait, one of each node and session, and the permits that answer them.
 
-    def __init__(self, permits: Permits, scheduler: Any) -> None:
-        self._permits = permits
-        self._scheduler = scheduler
-        self._ticks: dict[str, asyncio.Future[bool]] = {}
-        self._calls: dict[str, asyncio.Future[bool]] = {}
-        self._ending: asyncio.Task[None] | None = None
+    It knows nothing of dask: with another `clock` (seconds) the simulation runs it, too.
+    """
 
-    def serve(self, answer: Callable[[Message], Awaitable[Message]]) -> Callable[..., Awaitable[bytes]]:
-        """What dask calls with a message, unless the other end cannot be served."""
+    def __init__(self, permits: Permits, clock: Callable[[], float]) -> None:
+        self.permits = permits
+        self._clock = clock
+        self._waiting: dict[Party, tuple[float, Answer]] = {}
 
-        async def handle(body: bytes) -> bytes:
-            message = orjson.loads(body)
-            spoken = message.get("protocol")
-            if spoken != PROTOCOL:
-                fault = f"what calls it speaks version {spoken!r} of the protocol, and this scheduler {PROTOCOL}"
-                return orjson.dumps({"refused": fault})
-            if getattr(self._scheduler, "idle_timeout", None):
-                fault = (
-                    "the scheduler would end when it is idle, and for dask it always seems so: "
-                    "start it without distributed.scheduler.idle-timeout"
-                )
-                return orjson.dumps({"refused": fault})
-            return orjson.dumps(await answer(message))
+    def take_tick(self, tick: Message, answer: Answer) -> None:
+        if self.permits.take_tick(self._clock(), tick):
+            self._wait(("node", tick["node"]), tick["wait"], answer)
+        else:
+            answer(OUTDATED)
 
-        return handle
+    def take_call(self, call: Message, answer: Answer) -> None:
+        state = self.permits.take_call(self._clock(), call)
+        if state == "ok":
+            self._wait(("session", call["session"]), call["wait"], answer)
+        else:
+            answer(self.permits.reply_nothing(state))
 
-    async def take_tick(self, tick: Message) -> Message:
-        permits, node = self._permits, tick["node"]
-        if permits.take_tick(time.monotonic(), tick) and await self._wait(
-            self._ticks, node, tick["wait"], lambda: permits.node_has_news(node)
-        ):
-            return permits.answer_node(time.monotonic(), node)
-        return OUTDATED
+    def _wait(self, party: Party, wait_s: float, answer: Answer) -> None:
+        """Let a call wait for news; one of the same party that came before counts for nothing."""
+        if party in self._waiting:
+            self._waiting.pop(party)[1](OUTDATED if party[0] == "node" else self.permits.reply_nothing())
+        self._waiting[party] = self._clock() + wait_s, answer
+        self.answer_news()
+        if party in self._waiting and (wait_s <= 0 or self._has_news(party)):
+            self._answer(party)
 
-    async def take_call(self, call: Message) -> Message:
-        permits, session = self._permits, call["session"]
-        state = permits.take_call(time.monotonic(), call)
-        if state != "ok":
-            return permits.reply_nothing(state)
-        is_last = await self._wait(self._calls, session, call["wait"], lambda: permits.session_has_news(session))
-        if not is_last or session not in permits.sessions:
-            return permits.reply_nothing()
-        return permits.reply(time.monotonic(), session)
+    def _has_news(self, party: Party) -> bool:
+        kind, name = party
+        return self.permits.node_has_news(name) if kind == "node" else self.permits.session_has_news(name)
 
-    async def show(self, asked: Message) -> Message:
-        return self._permits.show(time.monotonic())
+    def _answer(self, party: Party) -> None:
+        (_, answer), (kind, name), now = self._waiting.pop(party), party, self._clock()
+        answer(self.permits.answer_node(now, name) if kind == "node" else self.permits.reply(now, name))
 
-    async def stop(self, wanted: Message) -> Message:
-        """End the nodes or, with `head`, this scheduler; says how far that is."""
-        if wanted["head"]:
-            if LOOP_VARIABLE in os.environ:
-                self._ending = asyncio.create_task(self._end())
-            return {"ends": LOOP_VARIABLE in os.environ}
-        answer = self._permits.stop_nodes(time.monotonic(), force=wanted["force"])
-        self._wake_others()
-        return answer
-
-    async def _end(self) -> None:
-        await asyncio.sleep(END_S)  # so that the answer leaves
-        with suppress(Exception):
-            await asyncio.wait_for(self._scheduler.close(), CLOSE_TIMEOUT_S)
-        os._exit(EXIT_LEFT)
-
-    async def _wait(
-        self, waiting: dict[str, asyncio.Future[bool]], name: str, wait_s: float, has_news: Callable[[], bool]
-    ) -> bool:
-        """Wait for news; False: a later call of the same party came, so this one counts for nothing."""
-        if name in waiting and not waiting[name].done():
-            waiting[name].set_result(False)
-        self._wake_others()
-        if wait_s <= 0 or has_news():
-            return True
-        future = waiting[name] = asyncio.get_running_loop().create_future()
-        try:
-            return await asyncio.wait_for(future, wait_s)
-        except asyncio.TimeoutError:
-            return True
-        finally:
-            if waiting.get(name) is future:
-                del waiting[name]
-
-    def _wake_others(self) -> None:
-        """Let the calls go on for which there is news now."""
-        permits = self._permits
-        nodes, sessions = permits.take_touched()
-        for waiting, names, has_news in (
-            (self._ticks, nodes, permits.node_has_news),
-            (self._calls, sessions, permits.session_has_news),
-        ):
-            for name in names & waiting.keys():
-                if not waiting[name].done() and has_news(name):
-                    waiting[name].set_result(True)
+    def answer_news(self) -> None:
+        """Answer the calls for which there is news now."""
+        for party in self.permits.take_touched():
+            if party in self._waiting and self._has_news(party):
+                self._answer(party)
 
     def look_at_clock(self) -> None:
-        """See which leases are over, again and again."""
-        self._permits.advance(time.monotonic())
-        self._wake_others()
-        asyncio.get_running_loop().call_later(CLOCK_S, self.look_at_clock)
+        """See which leases are over, and which calls have waited for as long as they wanted."""
+        self.permits.advance(self._clock())
+        self.answer_news()
+        self.answer_overdue()
+
+    def answer_overdue(self) -> None:
+        now = self._clock()
+        for party in [party for party, (until, _) in self._waiting.items() if now >= until]:
+            if party in self._waiting:
+                self._answer(party)

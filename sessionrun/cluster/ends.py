@@ -3,7 +3,7 @@
 The session's is what its supervisor tells the scheduler, and what it hears; the node's are its ticks, and what the
 answers have it do.
 
-A list that a call brings is said again until a reply shows that the call was taken.  What it hears counts once the
+What a call wants is said again until a reply shows that the call was taken.  What it hears counts once the
 supervisor's journal has it: `drop` says so, and only then the scheduler forgets.
 
 An answer counts only if it is the one to the last tick sent: else an order of long ago could come in beside the
@@ -12,10 +12,10 @@ lease of today.  What an answer that was dropped said is said again.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import fields
-from typing import Final
+from typing import Any, Final
 
 from sessionrun.cluster.messages import Message
 from sessionrun.model.frozen import frozen
@@ -60,19 +60,14 @@ def parse_timers(text: str) -> Timers:
     Raises:
         ValueError: the text is not of that form, or the times do not go together.
     """
-    known = {field.name for field in fields(Timers)}
-    found: dict[str, float] = {}
-    for pair in filter(None, text.replace(" ", "").split(",")):
-        name, _, number = pair.partition("=")
+    given = dict(pair.partition("=")[::2] for pair in filter(None, text.replace(" ", "").split(",")))
+    known = sorted(field.name for field in fields(Timers))
+    for name, number in given.items():
         if name not in known:
-            raise ValueError(f"{name!r} is not one of {', '.join(sorted(known))}")
-        try:
-            found[name] = float(number)
-        except ValueError:
-            found[name] = math.nan
-        if not math.isfinite(found[name]):
-            raise ValueError(f"{pair!r} is no time: write seconds, as in lease=60")
-    timers = Timers(**found)
+            raise ValueError(f"{name!r} is not one of {', '.join(known)}")
+        if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", number):
+            raise ValueError(f"'{name}={number}' is no time: write seconds, as in lease=60")
+    timers = Timers(**{name: float(number) for name, number in given.items()})
     # with other times two attempts of a task could run at once, or no job for long
     margin = GUARD_SLACK_S + ROOT_SLACK_S + KILL_ROUND_S + 2 * DRIFT * timers.lease
     if min(timers.tick, timers.grace) <= 0:
@@ -114,6 +109,7 @@ class Head:
     def __init__(self, session: str, gen: int, opened: Mapping[str, Opened]) -> None:
         self.epoch: str | None = None
         self.superseded = False
+        self.is_over = False
         self.nodes: dict[str, Message] = {}
         self.opened = dict(opened)
         self._session = session
@@ -121,11 +117,9 @@ class Head:
         self._seq = 0
         self._asked_to_open = True
         self._again = False
-        self._closing = False
-        self._submit: dict[str, Message] = {}
-        self._stop: dict[str, int] = {}
-        self._drop: dict[str, None] = {}
-        self._wrote: dict[tuple[str, str], int] = {}
+        self._closes = False
+        # by what it is and of which job (and file); what is wanted anew is another list
+        self._wants: dict[tuple[str, ...], list[Any]] = {}
 
     # --- what the supervisor wants ---
 
@@ -135,47 +129,46 @@ class Head:
         `waits`: no other node can do it, so the order waits until the node comes back, or the job is stopped.
         """
         self.opened[job] = at
-        self._submit[job] = {"job": job, "node": at.node, "order": order, "waits": waits}
+        self._wants["submit", job] = ["submit", job, at.node, order, waits]
 
     def stop(self, job: str, level: int) -> None:
         """End a job, with TERM and then KILL, or with KILL."""
-        if job in self.opened and level > self._stop.get(job, 0):
-            self._stop[job] = level
+        if job in self.opened and level > self._wants.get(("stop", job), [0])[-1]:
+            self._wants["stop", job] = ["stop", job, level]
 
     def drop(self, job: str) -> None:
         """Forget a job: the journal has its end, durably, or never had the job."""
         self.opened.pop(job, None)
-        self._submit.pop(job, None)
-        self._stop.pop(job, None)
-        self._drop[job] = None
+        for kind in ("submit", "stop"):
+            self._wants.pop((kind, job), None)
+        self._wants["drop", job] = ["drop", job]
 
     def wrote(self, job: str, name: str, size: int) -> None:
         """So many bytes of a file are written here."""
-        self._wrote[job, name] = size
+        self._wants["wrote", job, name] = ["wrote", job, name, size]
 
     def close(self) -> None:
-        """The session has ended: the last call says so."""
-        self._closing = True
+        """The session has ended: the last call says so, and then it `is_over`."""
+        self._closes = True
 
     # --- calls ---
 
     @property
     def has_news(self) -> bool:
         """Whether a call would bring something; the supervisor makes one at a time of those."""
-        lists = self._submit or self._stop or self._drop or self._wrote
-        return bool(lists) or self._asked_to_open or self._again or self._closing
+        return bool(self._wants) or self._asked_to_open or self._again or (self._closes and not self.is_over)
 
     def make_call(self, wait_s: float) -> Message:
         """The next call, with all that the scheduler has to hear; `wait_s` is for a call without news."""
         self._seq += 1
-        opened: list[Message] | None = None
+        opened: list[list[str]] | None = None
         if self._asked_to_open and self.epoch is not None:
             # What was not submitted in this epoch never will be: a call of an older one may have brought it.
-            ours = {job: wanted for job, wanted in self._submit.items() if self.opened[job].epoch == self.epoch}
-            self._submit, others = ours, [job for job in self.opened if job not in ours]
-            opened = [
-                {"job": job, "node": self.opened[job].node, "epoch": self.opened[job].epoch} for job in others
-            ]
+            for job, at in self.opened.items():
+                if at.epoch != self.epoch:
+                    self._wants.pop(("submit", job), None)
+            known = {job: at for job, at in self.opened.items() if ("submit", job) not in self._wants}
+            opened = [[job, at.node, at.epoch] for job, at in known.items()]
         return {
             "session": self._session,
             "gen": self._gen,
@@ -183,12 +176,9 @@ class Head:
             "epoch": self.epoch,
             "wait": wait_s,
             "open": opened,
-            "submit": list(self._submit.values()),
-            "stop": [[job, level] for job, level in self._stop.items()],
-            "drop": list(self._drop),
-            "wrote": [[job, name, size] for (job, name), size in self._wrote.items()],
+            "wants": list(self._wants.values()),
             "again": self._again,
-            "close": self._closing,
+            "close": self._closes,
         }
 
     def take(self, call: Message, reply: Message) -> None:
@@ -200,22 +190,13 @@ class Head:
         if reply["state"] != "ok":
             return
         self.nodes |= {seen["id"]: seen for seen in reply["nodes"] or ()}
-        # the lists of this call need not be said again; what came since is not in it
+        # what this call said need not be said again; what came since is not in it
         if call["open"] is not None:
             self._asked_to_open = False
         self._again = self._again and not call["again"]
-        self._closing = self._closing and not call["close"]
-        for wanted in call["submit"]:
-            if self._submit.get(job := wanted["job"]) is wanted:
-                del self._submit[job]
-        for job, level in call["stop"]:
-            if self._stop.get(job) == level:
-                del self._stop[job]
-        for job in call["drop"]:
-            self._drop.pop(job, None)
-        for job, name, size in call["wrote"]:
-            if self._wrote.get((job, name)) == size:
-                del self._wrote[job, name]
+        self.is_over = self.is_over or call["close"]
+        said = set(map(id, call["wants"]))
+        self._wants = {key: wanted for key, wanted in self._wants.items() if id(wanted) not in said}
 
     def fail(self) -> None:
         """A call failed: it may have been taken or not, and what its reply told is lost."""
@@ -230,38 +211,28 @@ def find_lease(answer: Message) -> tuple[int, int] | None:
 
 
 class Link:
-    """Ticks and answers of one life of the process that makes them."""
+    """Ticks and answers of one life of the process that makes them.
 
-    def __init__(
-        self,
-        node_id: str,
-        name: str,
-        slots: int,
-        version: str,
-        walls: Mapping[str, str] | None = None,
-        boot: int = 0,
-    ) -> None:
+    `about` is what each tick says of the node: node, name, slots, version, walls and boot.
+    """
+
+    def __init__(self, about: Message) -> None:
+        self.about = about
         self.epoch: str | None = None
         self.timers = Timers()
-        self.slots = slots
-        self._about: Message = {"node": node_id, "name": name, "version": version}
-        self._about |= {"walls": dict(walls or {}), "boot": boot}
         self._last = -1
 
     def make_tick(
-        self, now_ns: int, *, held: Iterable[str], ends: Iterable[Message], out: Iterable[Message], wait_s: float
+        self, now_ns: int, *, held: list[str], ends: list[Message], out: list[Message], wait: float
     ) -> Message:
         """The next tick.  `held` are all jobs that the node has, but those whose end is among `ends`."""
         self._last = max(now_ns, self._last + 1)
-        lists = {"held": list(held), "ends": list(ends), "out": list(out)}
-        about = {**self._about, "slots": self.slots, "seq": self._last, "epoch": self.epoch}
-        return {**about, "wait": wait_s, **lists}
+        lists = {"held": held, "ends": ends, "out": out}
+        return {**self.about, "seq": self._last, "epoch": self.epoch, "wait": wait, **lists}
 
     def take(self, answer: Message) -> bool:
         """Whether an answer counts: another tick may have been sent since."""
         if answer["seq"] != self._last:
             return False
-        self.epoch = answer["epoch"]
-        times = answer["times"]
-        self.timers = Timers(times["tick"], times["lease"], times["grace"], self.timers.margin)
+        self.epoch, self.timers = answer["epoch"], Timers(**answer["times"])
         return True

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import orjson
-
 from sessionrun.agents.reading import Problem
 from sessionrun.cluster.replica import name_commits, open_home, set_branch, take_pack, take_work
 from sessionrun.cluster.rescues import commit_of, list_packs
@@ -15,7 +13,7 @@ from sessionrun.engine.task import TaskState, find_earlier
 from sessionrun.git.clone import drop_excerpt
 from sessionrun.git.git import GitError
 from sessionrun.model.asked import uses_replicas
-from sessionrun.model.errors import JobFileError, SessionrunError
+from sessionrun.model.errors import SessionrunError
 from sessionrun.model.events import JobLost
 from sessionrun.model.keys import WORKSPACE_PHASES, JobKey
 from sessionrun.model.places import Place, Repository
@@ -24,8 +22,7 @@ from sessionrun.model.spec import Job
 from sessionrun.model.words import WORKSPACE_REASONS
 from sessionrun.session.executor import Exit
 from sessionrun.session.shared import Judged, Site
-from sessionrun.store.files import replace_file
-from sessionrun.store.jobfiles import REQUEST, load_record
+from sessionrun.store.jobfiles import REQUEST, load_record, write_record
 from sessionrun.worktrees.bases import bring_home, list_home
 from sessionrun.worktrees.phases import judge_failed, make_request
 from sessionrun.worktrees.request import RESCUE_SUFFIX, WorkspaceRequest
@@ -35,8 +32,7 @@ def name_commits_first(site: Site, state: TaskState, job: Job) -> Job:
     """A PREPARE for a node, asked for commits in place of branches."""
     if job.key.phase == "prepare" and uses_replicas(site.spec.cluster):
         folder = site.session.job_path(job.key)
-        request = name_commits(load_record(folder / REQUEST, WorkspaceRequest))
-        replace_file(folder / REQUEST, orjson.dumps(request), durable=False)
+        write_record(folder / REQUEST, name_commits(load_record(folder / REQUEST, WorkspaceRequest)))
     return job
 
 
@@ -47,11 +43,9 @@ def take_home(site: Site, state: TaskState, ended: Exit, judged: Judged) -> Judg
         return judged
     try:
         return replace(judged, place=_take_place(site, state, key, place))
-    except JobFileError as error:
-        text = f"its answer cannot be used: {error.why}"
     except (SessionrunError, OSError) as error:
         text = f"its work cannot be taken from its node: {error}"
-    return judge_failed(state, Problem(WORKSPACE_REASONS[key.phase], text))
+        return judge_failed(state, Problem(WORKSPACE_REASONS[key.phase], text))
 
 
 def _take_place(site: Site, state: TaskState, key: JobKey, place: Place) -> Place:

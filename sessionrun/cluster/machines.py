@@ -192,7 +192,7 @@ def stop_cluster(cluster: Cluster, *, force: bool) -> dict[str, Any]:
     Raises:
         InputError: jobs run and `force` is not given, or the head cannot be reached.
     """
-    answer = ask_scheduler(cluster, "sr_stop", head=False, force=force)
+    answer, _ = ask_scheduler(cluster, "sr_stop", head=False, force=force)
     if not answer["begun"]:
         named = []
         for each in answer["busy"]:
@@ -207,7 +207,7 @@ def stop_cluster(cluster: Cluster, *, force: bool) -> dict[str, Any]:
         if time.monotonic() > deadline:
             break
         time.sleep(LOOK_S)
-        answer = ask_scheduler(cluster, "sr_stop", head=False, force=force)
+        answer, _ = ask_scheduler(cluster, "sr_stop", head=False, force=force)
     sessions = [session["id"] for session in show_cluster(cluster)["sessions"]]
     head = "up" if stays else _stop_head(cluster)
     return {"address": cluster.address, "nodes": answer["nodes"], "head": head, "sessions": sessions}
@@ -215,7 +215,8 @@ def stop_cluster(cluster: Cluster, *, force: bool) -> dict[str, Any]:
 
 def _stop_head(cluster: Cluster) -> str:
     """`left`; `up`: it did not end; `foreign`: `cluster head` did not start it, so it is the user's own."""
-    if not ask_scheduler(cluster, "sr_stop", head=True, force=False)["ends"]:
+    answer, _ = ask_scheduler(cluster, "sr_stop", head=True, force=False)
+    if not answer["ends"]:
         return "foreign"
     deadline = time.monotonic() + HEAD_TIMEOUT_S
     while time.monotonic() < deadline:

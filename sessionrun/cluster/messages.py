@@ -14,11 +14,13 @@ A job is named ``SESSION/KEY``; its key names one attempt, round, phase and star
                                    level; void: jobs to kill and forget; ack: ends to forget; wrote: job, name,
                                    bytes; leave: the node is to end
     call     session to scheduler  session, gen: lives of its supervisor; seq; epoch; wait; open, where it was
-                                   asked for: job, node, epoch; submit: job, node, order, waits; stop; drop; wrote;
-                                   waits: also for a node that is gone;
-                                   again: the last reply did not come; close: the session has ended
-    reply    scheduler to session  state; epoch; begun; ends; dead: job, reason, ran; out; nodes, if changed
+                                   asked for: job, node, epoch; again: the last reply did not come; wants;
+                                   close: the session has ended
+    reply    scheduler to session  state; epoch; news; out; nodes, if changed
 
+Wants are ``submit JOB NODE ORDER WAITS`` (also for a node that is gone), ``stop JOB LEVEL``, ``drop JOB`` and
+``wrote JOB NAME BYTES``, in the order in which they came.
+News are ``begun JOB``, ``ended END`` and ``dead JOB REASON RAN``.
 What walls a node cannot build, and why, are the names and reasons of `walls`.
 An end is ``{job, kind, files, ...}``: `files` are the names and sizes (bytes) of all that the job leaves; `kind`
 is exit, lost, or lease, which ended it; the rest is what `session.executor` says of an end.
@@ -43,7 +45,7 @@ from sessionrun.model.frozen import changeable
 from sessionrun.model.keys import JobKey, parse_job_key
 from sessionrun.store.index import find_cache_folder
 
-PROTOCOL: Final = 5
+PROTOCOL: Final = 6
 """Counts up with each change that an older node or session would not understand."""
 
 Message: TypeAlias = dict[str, Any]
@@ -58,7 +60,6 @@ ABANDON: Final = 3
 
 
 def session_of(job: str) -> str:
-    """The session whose job it is."""
     return job.partition("/")[0]
 
 
@@ -72,6 +73,8 @@ QUIET_S: Final = 2.0
 
 AWAY_S: Final = 1.0
 """A node has gone when it was told so and sent no other tick for so long."""
+
+Party: TypeAlias = tuple[Literal["node", "session"], str]
 
 State: TypeAlias = Literal["offered", "delivered", "ended", "dead"]
 
@@ -153,6 +156,7 @@ class Permit:
     """One job; `adopted`: it was submitted in an older epoch.
 
     `stop` is how it is to end (see `messages`), 0: it goes on; negative once an answer to its node has said so.
+    `end` is what its session hears of it once it has ended or is dead.
     """
 
     job: str
@@ -163,8 +167,6 @@ class Permit:
     adopted: bool = False
     begun: bool = False
     stop: int = 0
-    reason: str = ""
-    ran: bool = False
     end: Message | None = None
     chunks: dict[str, Message] = field(default_factory=dict)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import socket
 import sys
 import time
@@ -20,7 +21,7 @@ from sessionrun import __version__
 from sessionrun.cluster.dask_carrier import ask, keep_calling, open_rpc, word_fault
 from sessionrun.cluster.ends import CALL_SLACK_S, Link, find_lease
 from sessionrun.cluster.messages import ABANDON, KILL, Message, key_of
-from sessionrun.cluster.node_directory import CONTACT, GUARD_LOCK, JOBS, LEFT, SETTINGS, NodeSite, load_site
+from sessionrun.cluster.node_directory import CONTACT, GUARD_LOCK, JOBS, LEFT, SETTINGS, load_site
 from sessionrun.cluster.node_jobs import CHUNK_BYTES, JobFolders, NodeJob, make_rescues
 from sessionrun.keeper.lease import boot_ns
 from sessionrun.keeper.wire import EXIT_REFUSED, EXIT_TAKEN, Connection, say
@@ -50,7 +51,7 @@ def main() -> None:
     if locks.hold(directory / "lock", timeout_s=LOCK_TIMEOUT_S) is None:
         sys.exit(EXIT_TAKEN)
     try:
-        asyncio.run(LinkProcess(load_site(directory), end).run())
+        asyncio.run(LinkProcess(directory, end).run())
     except KeeperGone:
         sys.exit(0)
     except (StoreError, OSError, ValueError, KeyError) as error:
@@ -61,15 +62,16 @@ def main() -> None:
 class LinkProcess:
     """Everything of one life of this process."""
 
-    def __init__(self, site: NodeSite, end: socket.socket) -> None:
-        self._site = site
+    def __init__(self, directory: Path, end: socket.socket) -> None:
+        self._settings = (directory.parent / SETTINGS).stat().st_mtime_ns
+        self._site = site = load_site(directory)
         self._keeper = Connection(end)
-        _, _, offset, self._early = greet(self._keeper)
-        self._link = Link(site.node_id, site.name, site.slots, __version__, list_problems(), site.boots)
+        _, _, offset, early = greet(self._keeper)
+        own = {"node": site.node_id, "name": site.name, "slots": site.slots, "version": __version__}
+        self._link = Link({**own, "walls": list_problems(), "boot": site.boots})
         self._folders = JobFolders(site.path / JOBS)
         self._disks = DiskLook()
         self._jobs: dict[str, NodeJob] = {}
-        self._settings = -1
         self._scheduler: Any = None
         self._contact: str | None = None
         self._alone_since: float | None = None
@@ -89,21 +91,24 @@ class LinkProcess:
             notice = judge_job(key_of(job.job), about, ledger, offset, was_seen=False)
             if isinstance(notice, (Exit, JobLost)):
                 job.finish(notice)
+        self._hear_keeper(early)
 
     async def run(self) -> None:
         """Go on until the keeper is gone."""
         for fd in (self._keeper.fileno(), *self._disks.fds):
             asyncio.get_running_loop().add_reader(fd, self._woken.set)
         ticks = keep_calling(self._tick, lambda: self._has_news, self._poked)
-        rescues = make_rescues(self._jobs, lambda: self._site.rescue_s)
-        beside = asyncio.gather(ticks, rescues)
+        beside = asyncio.gather(ticks, make_rescues(self._jobs, self._site.rescue_s))
         beside.add_done_callback(lambda _: self._woken.set())
         while not beside.done():
             self._keeper.flush()
             await self._wait()
-            self._hear_keeper()
+            try:
+                self._hear_keeper(self._keeper.receive())
+            except EOFError:
+                raise KeeperGone from None
             self._end_full()
-            if self._leaves or any(time.monotonic() > end_at for end_at in self._find_end()):
+            if self._leaves or time.monotonic() > self._find_end():
                 # keeper and root end with this process; ends that no session has stay in their folders
                 self._keeper.send("Q")
                 self._keeper.flush()
@@ -125,11 +130,11 @@ class LinkProcess:
                 say(f"{job.job}: the reason of its end cannot be told: {error.strerror}")
             self._keeper.send("T", job.job, True)
 
-    def _find_end(self) -> list[float]:
+    def _find_end(self) -> float:
         """When this node ends by itself: nothing runs, and nothing has guarded it for as long as a lease."""
         if self._alone_since is None or any(job.end is None for job in self._jobs.values()):
-            return []
-        return [self._alone_since + self._link.timers.lease + self._link.timers.margin]
+            return math.inf
+        return self._alone_since + self._link.timers.lease + self._link.timers.margin
 
     # --- ticks ---
 
@@ -146,7 +151,7 @@ class LinkProcess:
             for chunk in job.make_chunks(budget, self._link.timers.tick + CALL_SLACK_S):
                 out.append(chunk)
                 budget -= len(chunk["content"]) * 3 // 4
-        tick = self._link.make_tick(boot_ns(), held=held, ends=ends, out=out, wait_s=wait_s)
+        tick = self._link.make_tick(boot_ns(), held=held, ends=ends, out=out, wait=wait_s)
         try:
             self._scheduler = self._scheduler or open_rpc(self._site.cluster)
             answer = await ask(self._scheduler, "sr_node", tick, wait_s + CALL_SLACK_S)
@@ -165,20 +170,15 @@ class LinkProcess:
         self._poked.set()
 
     def _is_guarded(self) -> bool:
-        """Whether something guards this node; if it has come anew, the node may have other settings."""
+        """Whether something guards this node.  If that has come anew, with other settings, this process ends."""
         folder = self._site.path.parent
         if not locks.is_held(folder / GUARD_LOCK):
             self._alone_since = self._alone_since or time.monotonic()
             return False
         self._alone_since = None
-        try:
-            if (written_at := (folder / SETTINGS).stat().st_mtime_ns) != self._settings:
-                self._settings = written_at
-                self._site = load_site(self._site.path)
-                self._scheduler = self._contact = None
-                self._link.slots = self._site.slots
-        except (OSError, ValueError) as error:
-            say(f"the settings of the node cannot be read: {type(error).__name__}: {error}")
+        if (folder / SETTINGS).stat().st_mtime_ns != self._settings:
+            say("the node was given other settings: its link begins anew")
+            sys.exit(EXIT_TAKEN)  # which the keeper counts as no failure
         return True
 
     async def _wait(self) -> None:
@@ -187,14 +187,10 @@ class LinkProcess:
             loop.add_writer(fd, self._woken.set)
         else:
             loop.remove_writer(fd)
-        now = time.monotonic()
-        times = [
-            *self._find_end(),
-            *([] if self._disks.look_at is None else [self._disks.look_at]),
-            *([now] if self._early else []),
-        ]
+        look_at = math.inf if self._disks.look_at is None else self._disks.look_at
         with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._woken.wait(), max(0.0, min(times) - now) if times else None)
+            wait_s = max(0.0, min(self._find_end(), look_at) - time.monotonic())
+            await asyncio.wait_for(self._woken.wait(), wait_s)
         self._woken.clear()
 
     # --- what comes ---
@@ -228,8 +224,7 @@ class LinkProcess:
                 self._keeper.send("T", name, True)
         for name, file, size in answer["wrote"]:
             if name in self._jobs:
-                self._jobs[name].note_written(file, size)
-                self._has_news = self._has_news or self._jobs[name].has_more
+                self._jobs[name].wrote[file] = size  # fewer than before, if the session's machine has lost some
         known = [job for name in answer["ack"] if (job := self._jobs.pop(name, None)) is not None]
         for job in known:
             self._keeper.send("A", job.job)
@@ -260,11 +255,7 @@ class LinkProcess:
         job.end = {**describe_end(end), "job": name, "files": {}}  # what lies there is only what the order brought
         self._tell_soon()
 
-    def _hear_keeper(self) -> None:
-        try:
-            frames, self._early = [*self._early, *self._keeper.receive()], []
-        except EOFError:
-            raise KeeperGone from None
+    def _hear_keeper(self, frames: list[list[Any]]) -> None:
         for fields in frames:
             job = self._jobs.get(fields[1])
             if job is None or job.end is not None:

@@ -15,9 +15,10 @@ import os
 import stat
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -38,9 +39,6 @@ from sessionrun.walls.groups import GROUPS
 KEPT: Final = ".json"
 """Ending of the file beside a job's folder."""
 
-LOOK_S: Final = 0.1
-"""How often to look at the outputs of a job that runs."""
-
 RESCUE_LOOK_S: Final = 1.0
 """How often to look whether it is time for a pack of work in progress."""
 
@@ -49,9 +47,6 @@ CHUNK_BYTES: Final = 1 << 20
 """Most of a job's output in one tick, for all jobs together."""
 
 LEASE_WORDS: Final = "its node had no contact with the cluster for longer than its lease, and ended it"
-
-MAX_GONE: Final = 1000
-"""So many folders may wait for their removal."""
 
 
 class NodeJob:
@@ -72,7 +67,6 @@ class NodeJob:
         self.wrote: dict[str, int] = {}
         self._brought: dict[str, list[int]] = order["brought"]
         self._sent: dict[str, tuple[int, float]] = {}
-        self._look_at = time.monotonic() + LOOK_S
 
     def finish(self, end: Exit | JobLost) -> None:
         """It has ended, of itself or with the lease: now all of its files are known."""
@@ -83,7 +77,7 @@ class NodeJob:
         about = describe_end(end)
         if self.over:
             about = {**describe_end(JobLost(end.key, "lost", LEASE_WORDS, gone=True)), "kind": "lease"}
-        self.end = {**about, "job": self.job, "files": dict(self._find_files())}
+        self.end = {**about, "job": self.job, "files": dict(islice(self._find_files(), MAX_FILES))}
 
     def take_rescues(self) -> None:
         """Send the newest pack of work in progress, in the place of those before it."""
@@ -111,13 +105,9 @@ class NodeJob:
     def make_chunks(self, budget: int, again_s: float) -> Iterator[Message]:
         """What the session does not have yet, at most `budget` bytes; nothing is sent again within `again_s`."""
         now = time.monotonic()
-        if self.end is not None:
-            sizes = self.end["files"]
-        elif now >= self._look_at and budget > 0:
-            sizes, self._look_at = {name: self._measure(name) for name in self.outputs}, now + LOOK_S
-        else:
-            return
-        for name, size in sizes.items():
+        names = self.outputs if self.end is None else self.end["files"]
+        for name in names:
+            size = self._measure(name) if self.end is None else self.end["files"][name]
             at = self.wrote.get(name, 0)
             sent_at, when = self._sent.get(name, (-1, 0.0))
             if at >= size or budget <= 0 or (sent_at == at and now - when < again_s):
@@ -126,20 +116,6 @@ class NodeJob:
             budget -= len(content)
             self._sent[name] = at, now
             yield {"job": self.job, "name": name, "at": at, "content": base64.b64encode(content).decode()}
-
-    @property
-    def has_more(self) -> bool:
-        """Whether it has ended, and left what was not sent so far."""
-        sizes = self.end["files"] if self.end is not None else {}
-        return any(
-            at < size and self._sent.get(name, (-1, 0.0))[0] != at
-            for name, size in sizes.items()
-            for at in (self.wrote.get(name, 0),)
-        )
-
-    def note_written(self, name: str, size: int) -> None:
-        """So many bytes of a file have arrived; fewer than before, if the session's machine has lost some."""
-        self.wrote[name], self._look_at = size, 0.0
 
     def _measure(self, name: str) -> int:
         try:
@@ -163,7 +139,7 @@ class NodeJob:
 
         A name that is not UTF-8 cannot be in a message: such a file stays here.
         """
-        base, found = str(self.folder), 0
+        base = str(self.folder)
         for path in _walk_files(base):
             relative = path[len(base) + 1 :]
             try:
@@ -172,8 +148,7 @@ class NodeJob:
             except (UnicodeEncodeError, OSError):
                 continue
             is_changed = self._brought.get(relative) != [about.st_size, about.st_mtime_ns]
-            if stat.S_ISREG(about.st_mode) and is_changed and found < MAX_FILES:
-                found += 1
+            if stat.S_ISREG(about.st_mode) and is_changed:
                 yield relative, about.st_size
 
 
@@ -197,7 +172,7 @@ class JobFolders:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._node = str(directory.parent.parent)
-        self._removal: Worker[Path, None] = Worker("removal", serve(_drop), MAX_GONE)
+        self._removal: Worker[Path, None] = Worker("removal", serve(_drop))
 
     def load(self) -> Iterator[NodeJob]:
         """The jobs that came, also where one has removed its own folder; what belongs to none is removed."""
@@ -232,27 +207,28 @@ class JobFolders:
         self._kept_path(job).unlink(missing_ok=True)
         make_directory(folder, 0o700)
         here = partial(take_tokens, folder=folder, node=self._node)
+        outputs, rescue = [order["stdout"], order["stderr"]], order.get("rescue")
+        places = [*outputs, order["folder"], *([] if rescue is None else [rescue])]
+        for name in (*order["files"], *order["folders"], *places):
+            if not name or name.startswith("/") or ".." in name.split("/") or "\0" in name:
+                raise ValueError(f"{name!r:.80} is not a path below the session's directory")
+        for name in order["folders"]:
+            make_directories(f"{folder}/{name}", 0o700)
+        for name in (*order["files"], *outputs):
+            make_directories(os.path.dirname(f"{folder}/{name}"), 0o700)
         brought = {}
         for name, content in order["files"].items():
-            file = f"{folder}/{_check_name(name)}"
-            make_directories(os.path.dirname(file), 0o700)
             decoded = base64.b64decode(content)
-            if os.path.basename(file) in order["placed"]:
+            if os.path.basename(name) in order["placed"]:
                 decoded = here(decoded.decode()).encode()
-            about = _write_new(file, decoded)
+            about = _write_new(f"{folder}/{name}", decoded)
             brought[name] = [about.st_size, about.st_mtime_ns]
-        for name in order["folders"]:
-            make_directories(f"{folder}/{_check_name(name)}", 0o700)
-        outputs = [_check_name(order[name]) for name in ("stdout", "stderr")]
-        kept: Message = {"job": job, "outputs": list(dict.fromkeys(outputs)), "brought": brought}
-        kept["rescue"] = None if order.get("rescue") is None else _check_name(order["rescue"])
-        kept |= {"folder": _check_name(order["folder"]), "disk": order["disk"]}
-        for name in outputs:
-            make_directories(os.path.dirname(f"{folder}/{name}"), 0o700)
         if order["cwd"].startswith(NODE_TOKEN):
             make_directories(Path(here(order["cwd"])), 0o700)  # of a replica that is yet to be made
         paths = {name: f"{folder}/{order[name]}" for name in ("stdout", "stderr")}
         process = fill_in(move(parse_order({**order, "key": job, **paths}), here))
+        kept: Message = {"job": job, "outputs": list(dict.fromkeys(outputs)), "brought": brought}
+        kept |= {"rescue": rescue, "folder": order["folder"], "disk": order["disk"]}
         _write_new(str(self._kept_path(job)), orjson.dumps(kept))
         return NodeJob(job, path, kept), process
 
@@ -264,7 +240,6 @@ class JobFolders:
         return self.folder_of(job).with_name(self.folder_of(job).name + KEPT)
 
     def forget(self, job: NodeJob) -> None:
-        """Let a job's files be removed."""
         with suppress(OSError):  # else the next link forgets it: its ledger says so
             self._kept_path(job.job).unlink()
         self._put_aside(job.folder)
@@ -279,17 +254,17 @@ class JobFolders:
             self._removal.ask(aside)
 
 
-async def make_rescues(jobs: Mapping[str, NodeJob], find_interval: Callable[[], float]) -> None:
+async def make_rescues(jobs: Mapping[str, NodeJob], interval_s: float) -> None:
     """Make packs of the work in progress of jobs: of each every so many seconds (0: never), one after the other.
 
     Git may take long, and the link must answer the cluster; so a process of its own makes each pack.
     """
-    while True:
-        now, interval_s = time.monotonic(), find_interval()
-        running = [job for job in jobs.values() if interval_s > 0 and job.rescue is not None and job.end is None]
+    while interval_s > 0:
+        now = time.monotonic()
+        running = [job for job in jobs.values() if job.rescue is not None and job.end is None]
         due = [job for job in running if now - job.packed_at >= interval_s and not job.has_rescue_to_send]
         if not due:
-            await asyncio.sleep(min(RESCUE_LOOK_S, interval_s or RESCUE_LOOK_S))
+            await asyncio.sleep(min(RESCUE_LOOK_S, interval_s))
             continue
         job = min(due, key=lambda job: job.packed_at)
         job.packed_at = now
@@ -313,10 +288,3 @@ def _write_new(path: str, content: bytes) -> os.stat_result:
         stream.write(content)
         stream.flush()
         return os.fstat(stream.fileno())
-
-
-def _check_name(name: str) -> str:
-    """A path below the session's directory.  ValueError: it leads out of it."""
-    if not name or name.startswith("/") or ".." in name.split("/") or "\0" in name:
-        raise ValueError(f"{name!r:.80} is not a path below the session's directory")
-    return name

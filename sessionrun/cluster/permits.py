@@ -16,10 +16,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Final
+from dataclasses import asdict
+from typing import Any, Final
 
 from sessionrun.cluster.ends import CALL_SLACK_S, Timers, lease_of
-from sessionrun.cluster.messages import ABANDON, Message, Node, Permit, ReplyState, Session, key_of, session_of
+from sessionrun.cluster.messages import (
+    ABANDON,
+    Message,
+    Node,
+    Party,
+    Permit,
+    ReplyState,
+    Session,
+    key_of,
+    session_of,
+)
 
 NEVER_DELIVERED: Final = "its order was never delivered"
 STOPPED: Final = "it was stopped before its order was delivered"
@@ -49,8 +60,7 @@ class Permits:
         self.sessions: dict[str, Session] = {}
         self._born = now
         self._nodes_version = 0
-        self._touched_nodes: set[str] = set()
-        self._touched_sessions: set[str] = set()
+        self._touched: dict[Party, None] = {}
 
     # --- nodes ---
 
@@ -90,7 +100,7 @@ class Permits:
     def _note_change(self) -> None:
         """The nodes are not what the sessions were told."""
         self._nodes_version += 1
-        self._touched_sessions.update(self.sessions)
+        self._touched |= {("session", name): None for name in self.sessions}
 
     def _end(self, permit: Permit, end: Message) -> None:
         if permit.state == "ended":
@@ -109,13 +119,14 @@ class Permits:
 
     def _die(self, permit: Permit, reason: str, *, ran: bool = False) -> None:
         """It has not run and never will or, with `ran`, nothing of it runs any more."""
-        permit.state, permit.reason, permit.ran, permit.order = "dead", reason, ran, None
+        permit.state, permit.order = "dead", None
+        permit.end = {"job": permit.job, "reason": reason, "ran": ran}
         self._tell(permit)
 
     def _tell(self, permit: Permit) -> None:
         session = session_of(permit.job)
         self.sessions[session].news[permit.job] = permit
-        self._touched_sessions.add(session)
+        self._touched["session", session] = None
 
     def node_has_news(self, node_id: str) -> bool:
         """Whether an answer would bring something besides the lease that is wanted at once.
@@ -145,8 +156,7 @@ class Permits:
                 stop.append([permit.job, -permit.stop])
         wrote, node.wrote = [[*place, size] for place, size in node.wrote.items()], {}
         lists = {"orders": orders, "stop": stop, "void": void, "ack": ends, "wrote": wrote}
-        times = {"tick": self.timers.tick, "lease": self.timers.lease, "grace": self.timers.grace}
-        about = {"seq": node.sent[1], "epoch": self.epoch, "renew": renews, "times": times}
+        about = {"seq": node.sent[1], "epoch": self.epoch, "renew": renews, "times": asdict(self.timers)}
         return {**about, "leave": node.may_leave(now), **lists}
 
     @property
@@ -195,95 +205,90 @@ class Permits:
             return "open"
         if call["again"]:
             self._tell_again(session)
-        self._take_lists(now, session, call)
-        self._touched_sessions.add(call["session"])
+        self._obey(now, session, call["wants"])
+        self._touched["session", call["session"]] = None
         if call["close"]:
             for permit in list(session.permits.values()):
                 self._forget(session, permit)
             session.attached, session.known, session.closed_at = False, False, now
         return "ok"
 
-    def _take_lists(self, now: float, session: Session, call: Message) -> None:
-        for job in call["drop"]:
-            if (permit := session.permits.get(job)) is not None:
-                self._forget(session, permit)
-        for wanted in call["submit"]:
-            if wanted["job"] not in session.permits:
-                self._submit(now, session, wanted)
-        for job, level in call["stop"]:
+    def _obey(self, now: float, session: Session, wants: Iterable[list[Any]]) -> None:
+        for kind, job, *about in wants:
             permit = session.permits.get(job)
-            if permit is not None and permit.state == "offered":
-                self._die(permit, STOPPED)  # no answer that counts has it
-            elif permit is not None and permit.state == "delivered" and level > abs(permit.stop):
-                permit.stop = level
-                self._touched_nodes.add(permit.node.node_id)
-        for job, name, size in call["wrote"]:
-            if (permit := session.permits.get(job)) is not None:
+            if kind == "submit":
+                if permit is None:
+                    self._submit(now, session, job, *about)
+            elif permit is None:
+                continue
+            elif kind == "drop":
+                self._forget(session, permit)
+            elif kind == "wrote":
+                name, size = about
                 permit.node.wrote[job, name] = size
-                self._touched_nodes.add(permit.node.node_id)
+                self._touched["node", permit.node.node_id] = None
+            elif permit.state == "offered":
+                self._die(permit, STOPPED)  # no answer that counts has it
+            elif permit.state == "delivered" and about[0] > abs(permit.stop):
+                permit.stop = about[0]
+                self._touched["node", permit.node.node_id] = None
 
-    def _attach(self, now: float, session: Session, jobs: Iterable[Message]) -> None:
-        opened = {job["job"]: job for job in jobs}
+    def _attach(self, now: float, session: Session, opened: list[list[str]]) -> None:
+        names = {job for job, _, _ in opened}
         for permit in () if session.attached else list(session.permits.values()):
-            if permit.job not in opened:  # a supervisor before this one had it, and its end
+            if permit.job not in names:  # a supervisor before this one had it, and its end
                 self._forget(session, permit)
         session.attached, session.known, session.nodes_told = True, True, -1
-        for job, about in opened.items():
+        for job, node_id, epoch in opened:
             if job in session.permits:
                 continue
-            node = self._find_node(about["node"])
+            node = self._find_node(node_id)
             permit = session.permits[job] = node.permits[job] = Permit(job, node, None, "delivered", adopted=True)
-            if about["epoch"] == self.epoch:
+            if epoch == self.epoch:
                 self._die(permit, NEVER_SUBMITTED)
             else:
-                node.until = max(node.until, now + max(self.timers.lease, lease_of(about["epoch"])))
+                node.until = max(node.until, now + max(self.timers.lease, lease_of(epoch)))
         self._tell_again(session)
 
-    def _submit(self, now: float, session: Session, wanted: Message) -> None:
-        node = self._find_node(wanted["node"])
-        permit = Permit(wanted["job"], node, wanted["order"], waits=wanted["waits"])
-        session.permits[permit.job] = node.permits[permit.job] = permit
-        if now > node.until and not permit.waits:
+    def _submit(self, now: float, session: Session, job: str, node_id: str, order: Message, waits: bool) -> None:
+        node = self._find_node(node_id)
+        permit = session.permits[job] = node.permits[job] = Permit(job, node, order, waits=waits)
+        if now > node.until and not waits:
             self._die(permit, NEVER_DELIVERED)
         else:
-            self._touched_nodes.add(node.node_id)
+            self._touched["node", node_id] = None
 
     def _forget(self, session: Session, permit: Permit) -> None:
-        self._touched_nodes.add(permit.node.node_id)
+        self._touched["node", permit.node.node_id] = None
         del session.permits[permit.job]
         session.news.pop(permit.job, None)
         permit.node.permits.pop(permit.job, None)
 
     def _tell_again(self, session: Session) -> None:
         for permit in session.permits.values():
-            if permit.state in ("ended", "dead") or permit.begun:
+            if permit.end is not None or permit.begun:
                 session.news[permit.job] = permit
 
     def session_has_news(self, session_id: str) -> bool:
-        """Whether a reply would bring something."""
         session = self.sessions[session_id]
         return bool(session.news) or session.nodes_told != self._nodes_version
 
     def reply(self, now: float, session_id: str) -> Message:
-        """The reply to the last call of a session."""
         session = self.sessions[session_id]
-        news, session.news = list(session.news.values()), {}
-        out = [chunk for permit in news for chunk in permit.chunks.values()]
-        for permit in news:
+        permits, session.news = list(session.news.values()), {}
+        news, out = list[tuple[str, Message]](), list[Message]()
+        for permit in permits:
+            out += permit.chunks.values()
             permit.chunks = {}
-        ends = [permit.end for permit in news if permit.state == "ended"]
-        dead = [
-            {"job": permit.job, "reason": permit.reason, "ran": permit.ran}
-            for permit in news
-            if permit.state == "dead"
-        ]
+            if permit.end is not None:
+                news.append((permit.state, permit.end))
+            elif permit.begun:
+                news.append(("begun", {"job": permit.job}))
         nodes = None if session.nodes_told == self._nodes_version else self.show_nodes(now)
         session.nodes_told = self._nodes_version
-        begun = [{"job": permit.job} for permit in news if permit.begun and permit.state == "delivered"]
-        return {**self.reply_nothing(), "nodes": nodes, "begun": begun, "ends": ends, "dead": dead, "out": out}
+        return {**self.reply_nothing(), "nodes": nodes, "news": news, "out": out}
 
     def show_nodes(self, now: float) -> list[Message]:
-        """The nodes as sessions and people see them."""
         return [node.show(now, self.timers.lease) for node in self.nodes.values()]
 
     def show(self, now: float) -> Message:
@@ -297,13 +302,11 @@ class Permits:
 
     def reply_nothing(self, state: ReplyState = "ok") -> Message:
         """A reply without news: to a call after which another one came, or that was not taken."""
-        lists: Message = {name: [] for name in ("begun", "ends", "dead", "out")}
-        return {"state": state, "epoch": self.epoch, "nodes": None, **lists}
+        return {"state": state, "epoch": self.epoch, "nodes": None, "news": [], "out": []}
 
-    def take_touched(self) -> tuple[set[str], set[str]]:
-        """Nodes and sessions for which something has happened since this was asked last: they may have news."""
-        touched = self._touched_nodes, self._touched_sessions
-        self._touched_nodes, self._touched_sessions = set(), set()
+    def take_touched(self) -> Iterable[Party]:
+        """For whom something has happened since this was asked last: they may have news."""
+        touched, self._touched = self._touched, {}
         return touched
 
     # --- time ---
@@ -363,4 +366,4 @@ class Permits:
                 self._die(permit, NEVER_DELIVERED)
             elif permit.state == "delivered" and abs(permit.stop) < ABANDON:
                 permit.stop = ABANDON
-                self._touched_nodes.add(node.node_id)
+                self._touched["node", node.node_id] = None

@@ -39,7 +39,6 @@ def list_packs(folder: Path) -> list[Path]:
 
 
 def commit_of(pack: Path) -> str:
-    """The commit in a pack."""
     return pack.stem.split("-")[2]
 
 

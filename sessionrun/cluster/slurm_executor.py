@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
 from sessionrun.cluster import slurm_jobs
-from sessionrun.cluster.slurm_jobs import ASK_S, RETRY_S, OpenJob, SlurmFault
+from sessionrun.cluster.slurm_jobs import RETRY_S, OpenJob, SlurmFault
 from sessionrun.cluster.slurm_node import CLAIM, END, MAX_BYTES, claim, dump, load
 from sessionrun.model.asked import SLURM, Sandbox
 from sessionrun.model.events import HoldPlaced, JobClaimed, JobLost, JobStarted
@@ -64,7 +64,8 @@ class SlurmExecutor:
         self._in_batch = 0
         self._claimed: dict[JobKey, str] = {}
         environ = dict(os.environ)
-        self._desk = Desk(session, spec.cluster.options, environ, log, find_poll(environ))
+        run = partial(slurm_jobs.run_program, slurm_jobs.make_environment(environ))
+        self._desk = Desk(session, spec.cluster.options, environ, log, find_poll(environ), run)
         self._opened = opened
         self._worker: Worker[Callable[[], list[Notice]], Notice] = Worker("slurm", self._work)
         self._worker.start()
@@ -100,7 +101,6 @@ class SlurmExecutor:
         return self._local.start(here) if here else []
 
     def stop(self, key: JobKey, *, now: bool = False) -> None:
-        """See `Executor.stop`."""
         if key.phase in HEAD_PHASES:
             self._local.stop(key, now=now)
         else:
@@ -119,7 +119,6 @@ class SlurmExecutor:
         return notices
 
     def close(self) -> None:
-        """See `Executor.close`."""
         self._worker.stop(CLOSE_TIMEOUT_S)
         self._local.close()
 
@@ -144,9 +143,6 @@ def find_poll(environ: Mapping[str, str]) -> float:
 # --- the desk ---
 
 SIGNAL_AGAIN_S: Final = 2.0
-MOST_AT_ONCE: Final = 500
-"""So many jobs are named on one command line."""
-
 KILL_SLACK_S: Final = 15.0
 """So long after its grace a job that is stopped is left to what runs around it; then Slurm kills it."""
 
@@ -154,8 +150,8 @@ KILL_SLACK_S: Final = 15.0
 class Desk:
     """What a session has open at Slurm: submits, looks, signals, and says what became of each job.
 
-    One thread uses it.  `options` are the user's for sbatch; jobs get `environ`, and Slurm's programs a part of
-    it.  squeue is run each `poll_s` seconds while a job is open.  `clock` is monotonic (seconds).
+    One thread uses it.  `options` are the user's for sbatch; jobs get `environ`.  squeue is run each `poll_s`
+    seconds while a job is open.  `run` is `slurm_jobs.run_program`, and `clock` is monotonic (seconds).
     """
 
     def __init__(
@@ -165,15 +161,13 @@ class Desk:
         environ: Mapping[str, str],
         log: Callable[[object], None],
         poll_s: float,
-        *,
-        run: Callable[[Sequence[str], Mapping[str, str], float], str] = slurm_jobs.run_program,
+        run: Callable[..., str],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._session = session
         self._options = options
         self._environ = dict(environ)
-        self._programs_environ = slurm_jobs.make_environment(environ)
-        self._run_program = run
+        self._run = run
         self._log = log
         self._poll_s = poll_s
         self._clock = clock
@@ -204,8 +198,7 @@ class Desk:
         if job is not None and job.stop != "USR2":
             if job.stop is None:
                 job.stop_at = self._clock()
-            job.stop = "USR2" if now else "TERM"
-            job.signalled_at = None
+            job.stop, job.signal_at = "USR2" if now else "TERM", 0.0
         return []
 
     def submit(self, batch: str, jobs: Sequence[Job]) -> list[Notice]:
@@ -220,69 +213,66 @@ class Desk:
             ]
             replace_file(self._batch_path(batch), dump({**about, "jobs": orders}), durable=True)
         except (OSError, ValueError) as error:
-            return self._give_up(batch, jobs, f"the batch cannot be written: {error}", claim=False)
+            return self._give_up(batch, jobs, f"the batch cannot be written: {error}")
         name = f"{self._prefix}{batch}"
         words = slurm_jobs.submit_words(self._session.path, batch, name, len(jobs), self._options)
         try:
             array = self._run(words, slurm_jobs.SUBMIT_S).strip().partition(";")[0]
         except SlurmFault as fault:
             with suppress(SlurmFault):  # it may have been taken all the same
-                self._run(["scancel", f"--name={name}", f"--user={os.getuid()}", "--state=PENDING"], ASK_S)
-            return self._give_up(batch, jobs, f"Slurm does not take it: {fault}", claim=True)
+                self._run(["scancel", f"--name={name}", f"--user={os.getuid()}", "--state=PENDING"])
+            return self._give_up(batch, jobs, f"Slurm does not take it: {fault}")
         for index, job in enumerate(jobs):
             self.open[job.key] = OpenJob(job.key, batch, index, job.stop_grace_s, array)
         self._next_look = self._clock() + self._poll_s
         return []
 
-    def _give_up(self, batch: str, jobs: Sequence[Job], why: str, *, claim: bool) -> list[Notice]:
+    def _give_up(self, batch: str, jobs: Sequence[Job], why: str) -> list[Notice]:
         """These were not submitted, as far as can be seen; one that a node has taken was."""
         self._log(why)
         notices: list[Notice] = [HoldPlaced(SLOT, why, until=self._clock() + RETRY_S)]
         for index, job in enumerate(jobs):
-            opened = OpenJob(job.key, batch, index, job.stop_grace_s)
-            if claim and not self._take(opened):
-                self.open[job.key] = opened
-            else:
+            if self._take(job.key):
                 notices.append(JobLost(job.key, "void", why, counts=False))
+            else:
+                self.open[job.key] = OpenJob(job.key, batch, index, job.stop_grace_s)
         self._drop_batch(batch)
         return notices
 
     # --- what became of them ---
 
     def look(self) -> list[Notice]:
-        """Read the records of jobs that run; when it is time those of all, and ask Slurm; go on stopping."""
-        now = self._clock()
-        is_time = bool(self.open) and now >= self._next_look
-        looked_at = [job for job in self.open.values() if is_time or job.claim is not None]
-        notices = [notice for job in looked_at for notice in self._judge(job, now, fresh=False)]
-        if is_time:
-            notices += self._ask()
-        return notices + self._go_on_stopping([job for job in self.open.values() if job.stop is not None])
+        """Ask Slurm when it is time, read the records of all jobs or else of those that run; go on stopping."""
+        is_time = bool(self.open) and self._clock() >= self._next_look
+        fresh, now, notices = is_time and self._ask(), self._clock(), list[Notice]()
+        for job in [*self.open.values()]:
+            if is_time or job.claim is not None:
+                waits = job.row is not None and job.row.waits
+                notices += self._judge(job, now, fresh=fresh and not waits)
+        return notices + self._go_on_stopping()
 
-    def _ask(self) -> list[Notice]:
+    def _ask(self) -> bool:
+        """Run squeue; False: it does not answer."""
         try:
             ours = f"--user={os.getuid()}"
             words = ["squeue", ours, "--noheader", "--array", "--states=all", f"--format={slurm_jobs.FORMAT}"]
-            rows = slurm_jobs.parse_rows(self._run(words, ASK_S), self._prefix)
+            rows = slurm_jobs.parse_rows(self._run(words), self._prefix)
             self._complain(None)
         except SlurmFault as fault:
             self._complain(f"Slurm does not answer: {fault}")
-            return []  # what is not known is not guessed
+            return False  # what is not known is not guessed
         finally:
             self._next_look = self._clock() + self._poll_s
-        jobs = list(self.open.values())
-        for job in jobs:
+        for job in self.open.values():
             job.row = rows.get((job.batch, job.index)) if job.index is not None else None
         # of the nodes that have failed those that answer again: what ran there was ended when they came back
-        failed = {job.row.node for job in jobs if job.row is not None and job.row.meaning == "node"} - {""}
+        failed = {job.row.node for job in self.open.values() if job.row and job.row.meaning == "node"} - {""}
         self._answering = frozenset()
         if failed:
             with suppress(SlurmFault):
                 words = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(sorted(failed))}", "--format=%N %T"]
-                self._answering = slurm_jobs.parse_answering(self._run(words, ASK_S))
-        now = self._clock()
-        begun = [job for job in jobs if job.row is None or not job.row.waits]
-        return [notice for job in begun for notice in self._judge(job, now, fresh=True)]
+                self._answering = slurm_jobs.parse_answering(self._run(words))
+        return True
 
     def _judge(self, job: OpenJob, now: float, *, fresh: bool) -> list[Notice]:
         """What is known of a job; `fresh`: squeue has just been asked."""
@@ -314,19 +304,18 @@ class Desk:
         if not fresh or (job.row is not None and job.row.meaning == "lives"):
             return None
         if job.claim is None:
-            return job.judge_unbegun(now) if self._take(job) else None
+            return job.judge_unbegun(now) if self._take(job.key) else None
         if job.row is not None and job.row.meaning == "node" and job.row.node not in self._answering:
             self._complain(f"{job.row.node} does not answer, and may still run {job.key.text()} ({job.job})")
             return None
         return job.judge_over(now)
 
-    def _take(self, job: OpenJob) -> bool:
+    def _take(self, key: JobKey) -> bool:
         """Take the claim of a job, so that it can never begin; False: it has begun, or that is not sure."""
         try:
-            folder = self._session.job_path(job.key)
-            return claim(folder, {"by": "head"})
+            return claim(self._session.job_path(key), {"by": "head"})
         except OSError as error:
-            self._log(f"{job.key.text()}: its claim cannot be written: {error.strerror}")
+            self._log(f"{key.text()}: its claim cannot be written: {error.strerror}")
             return False
 
     def _close(self, job: OpenJob) -> None:
@@ -341,26 +330,25 @@ class Desk:
 
     # --- stopping ---
 
-    def _go_on_stopping(self, jobs: Iterable[OpenJob]) -> list[Notice]:
+    def _go_on_stopping(self) -> list[Notice]:
         """Take the next step with each; all that are to be told the same are told at once."""
         notices: list[Notice] = []
         asked: dict[str | None, list[str]] = {}
-        for job in jobs:
+        for job in [job for job in self.open.values() if job.stop is not None]:
             notices += self._stop_one(job, asked)
         for number, names in asked.items():
             # what runs around the jobs is signalled, or Slurm ends them, begun or not
             words = ["scancel", *(() if number is None else (f"--signal={number}", "--batch"))]
-            for first in range(0, len(names), MOST_AT_ONCE):
-                try:
-                    self._run([*words, *names[first : first + MOST_AT_ONCE]], ASK_S)
-                except SlurmFault as fault:  # it is asked again
-                    self._log(f"scancel: {fault}")
+            try:
+                self._run([*words, *names])
+            except SlurmFault as fault:  # it is asked again
+                self._log(f"scancel: {fault}")
         return notices
 
     def _stop_one(self, job: OpenJob, asked: dict[str | None, list[str]]) -> list[Notice]:
         """The next step with one; `asked` takes which signal Slurm is to send it, None: it is to end it."""
         now = self._clock()
-        if job.claim is None and self._take(job):
+        if job.claim is None and self._take(job.key):
             if job.job is not None:
                 asked.setdefault(None, []).append(job.job)
             self._close(job)
@@ -372,8 +360,8 @@ class Desk:
             self._close(job)
             why = f"{job.row.node} does not answer, and may still run it (Slurm job {job.job})"
             return [*notices, JobLost(job.key, "lost", f"it was given up: {why}")]
-        if job.job is not None and (job.signalled_at is None or now - job.signalled_at >= SIGNAL_AGAIN_S):
-            job.signalled_at = now
+        if job.job is not None and now >= job.signal_at:
+            job.signal_at = now + SIGNAL_AGAIN_S
             is_late = now - job.stop_at > job.grace_s + KILL_SLACK_S
             asked.setdefault(None if is_late else job.stop or "TERM", []).append(job.job)
         return notices
@@ -382,9 +370,6 @@ class Desk:
 
     def _batch_path(self, batch: str) -> Any:
         return self._session.path / "slurm" / f"batch-{batch}.json"
-
-    def _run(self, words: Sequence[str], limit_s: float) -> str:
-        return self._run_program(words, self._programs_environ, limit_s)
 
     def _complain(self, complaint: str | None) -> None:
         if complaint is not None and complaint != self._complaint:

@@ -94,7 +94,7 @@ def submit_words(session: Path, batch: str, name: str, count: int, options: Mapp
     return ["sbatch", *option_words(options), *fixed, *about, f"--wrap=exec {shlex.join(command)}"]
 
 
-def run_program(words: Sequence[str], environ: Mapping[str, str], limit_s: float) -> str:
+def run_program(environ: Mapping[str, str], words: Sequence[str], limit_s: float = ASK_S) -> str:
     """What a program of Slurm's prints.  SlurmFault: it failed, or was killed after `limit_s` seconds."""
     try:
         done = programs.run(words, cwd="/", environ=environ, limit_s=limit_s, umask=usual_umask())
@@ -190,7 +190,7 @@ class OpenJob:
     over_since: float | None = None
     stop: str | None = None
     stop_at: float = 0.0
-    signalled_at: float | None = None
+    signal_at: float = 0.0
 
     @property
     def job(self) -> str | None:
@@ -240,11 +240,11 @@ class OpenJob:
         row = self.row
         if row is not None and row.meaning in ("cancelled", "limit"):
             return [JobLost(self.key, "interrupted", describe(row))]
-        if row is not None and row.meaning in ("ended", "memory"):
-            why = f"nothing ran: {describe(row)}; see slurm/log-{self.batch}.txt in the session's directory"
-            return [HoldPlaced(SLOT, why, until=now + RETRY_S), JobLost(self.key, "void", why)]
         why = "Slurm does not have it" if row is None else describe(row)
-        return [HoldPlaced(SLOT, why, until=now + RETRY_S), JobLost(self.key, "void", why, counts=False)]
+        counts = row is not None and row.meaning in ("ended", "memory")
+        if counts:
+            why = f"nothing ran: {why}; see slurm/log-{self.batch}.txt in the session's directory"
+        return [HoldPlaced(SLOT, why, until=now + RETRY_S), JobLost(self.key, "void", why, counts=counts)]
 
 
 def _judge(row: Row) -> Verdict:

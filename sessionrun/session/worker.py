@@ -20,11 +20,11 @@ News = TypeVar("News")
 class Worker(Generic[Asked, News]):
     """`fd` becomes readable when there is news, or the thread has ended with a `fault`, until `take`."""
 
-    def __init__(self, name: str, work: Callable[[Worker[Asked, News]], None], most: float = float("inf")) -> None:
-        """`work` goes on with `wait` and `tell` until it has to stop; while `most` wait for it, `ask` does."""
+    def __init__(self, name: str, work: Callable[[Worker[Asked, News]], None]) -> None:
+        """`work` goes on with `wait` and `tell` until it has to stop."""
         self.fault: str | None = None
         self.is_stopping = False
-        self._name, self._work, self._most = name, work, most
+        self._name, self._work = name, work
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._inbox: deque[Asked] = deque()
@@ -48,7 +48,6 @@ class Worker(Generic[Asked, News]):
         """Have it do this, after all that it was asked before; one that has failed does nothing."""
         with self._changed:
             self.start()
-            self._changed.wait_for(lambda: len(self._inbox) < self._most or self._thread is None)
             if self.fault is None:
                 self._inbox.append(asked)
             self._changed.notify_all()
@@ -78,7 +77,6 @@ class Worker(Generic[Asked, News]):
             self._changed.wait_for(lambda: self._inbox or self.is_stopping, limit_s)
             asked = [*self._inbox]
             self._inbox.clear()
-            self._changed.notify_all()
         return asked
 
     def tell(self, *news: News) -> None:
@@ -101,7 +99,6 @@ class Worker(Generic[Asked, News]):
             with self._changed:
                 if self.fault is not None or not self._inbox:  # else it was asked more at its end
                     self._thread = None
-                    self._changed.notify_all()
                     return
 
     def _ring(self) -> None:

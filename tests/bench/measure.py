@@ -90,7 +90,6 @@ def compare(samples: Samples, case: str, floor: str, goal: float) -> Row:
 
 
 def middle(spent: Sequence[Spent]) -> float:
-    """The median of the seconds."""
     return median(one.seconds for one in spent)
 
 
@@ -100,7 +99,6 @@ def compare_figure(case: str, figure: float, goal: float) -> Row:
 
 
 def print_table(rows: Sequence[Row]) -> None:
-    """Print rows with their goals."""
     from tabulate import tabulate
 
     headers = ("case", "ms", "against", "ms", "ratio", "low", "high", "cpu", "goal", "")
@@ -150,7 +148,6 @@ class Bench(Place):
         return lambda: self.call(argv)[0]
 
     def write(self, name: str, prompts: Sequence[Any]) -> Path:
-        """Write an input file."""
         file = self.path / name
         file.write_bytes(orjson.dumps({"prompts": prompts}))
         return file

@@ -26,6 +26,7 @@ from clusters import (
     make_repository,
     processes_of,
     real_cluster,
+    start_waiting,
 )
 from conftest import Command, eventually, is_gone
 from stages import git, write_files
@@ -43,13 +44,6 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="lo
 
 def start(cluster: RealCluster, plan: object, *words: str) -> str:
     return cluster.command.start(plan, "--cluster", cluster.address, *words)
-
-
-def start_waiting(cluster: RealCluster, *names: str) -> str:
-    """A session whose tasks go on until `let_go` names them, once they run."""
-    session_id = start(cluster, cluster.command.waiting(*names))
-    eventually(lambda: cluster.command.is_up(session_id, *names))
-    return session_id
 
 
 def listens_at(process: psutil.Process) -> set[tuple[str, int]]:
@@ -135,7 +129,7 @@ def test_what_has_no_contact_is_named_within_its_lease_and_a_cancel_says_what_ha
     sessionrun: Command, what: str
 ) -> None:
     with real_cluster(sessionrun, nodes=1, timers="tick=0.3,lease=600,grace=0.5,margin=4") as cluster:
-        session_id = start_waiting(cluster, "a")
+        session_id = start_waiting(sessionrun, cluster.address, "a")
         (process,) = cluster.find_chain("n0", what) if what == "link" else cluster.find(what)
         seen = eventually(lambda: sessionrun.status(session_id)["tasks"][0]["node"])
         node = seen if what == "link" else None
@@ -299,7 +293,7 @@ def test_two_machines_of_one_name_are_two_nodes(sessionrun: Command) -> None:
         assert again.returncode == 2 and "is the node n0: end it, or give this one another" in again.stderr
         assert len(again.stderr.splitlines()) == 1 and {node["slots"] for node in cluster.show()["nodes"]} == {2}
         assert load_site(cluster.site("n0")).slots == 2
-        session_id = start_waiting(cluster, *names)
+        session_id = start_waiting(sessionrun, cluster.address, *names)
         cluster.command.let_go(*names)
         view = sessionrun.wait(session_id)
         nodes = [task["node"] for task in view["tasks"]]
@@ -366,7 +360,7 @@ def test_the_processes_of_a_node_whose_program_was_ended_go_by_themselves(sessio
 @pytest.mark.slow
 def test_the_programs_of_a_killed_head_and_a_killed_node_go_and_the_jobs_go_on(sessionrun: Command) -> None:
     with real_cluster(sessionrun, nodes=1) as cluster:
-        session_id = start_waiting(cluster, "a", "b")
+        session_id = start_waiting(sessionrun, cluster.address, "a", "b")
         left = cluster.find("dask")
         for program in cluster.programs.values():
             program.kill()
@@ -389,7 +383,7 @@ def test_the_programs_of_a_killed_head_and_a_killed_node_go_and_the_jobs_go_on(s
 @pytest.mark.slow
 def test_doctor_names_a_node_and_a_head_that_are_gone(sessionrun: Command) -> None:
     with real_cluster(sessionrun, timers="tick=0.3,lease=4,grace=0.5,margin=2.2") as cluster:
-        session_id = start_waiting(cluster, "a")
+        session_id = start_waiting(sessionrun, cluster.address, "a")
         assert "Nothing is wrong" in sessionrun("doctor", session_id).stdout
         (idle,) = [node["name"] for node in cluster.show()["nodes"] if not node["used"]]
         cluster.kill_all(idle)
@@ -464,7 +458,7 @@ def test_a_session_registers_what_the_cluster_lacks_also_after_a_new_start(own: 
     command = own.command
     code, said = own.launch()
     assert code == 0 and "no adaptive scaling" in said and "start it again under the same --name" in said
-    session_id = start_waiting(own, "a")  # and is not told again
+    session_id = start_waiting(own.command, own.address, "a")  # and is not told again
     for process in own.find("dask_scheduler"):
         process.kill()
     own.programs["w0"].wait(60)  # it closes without its scheduler; the job goes on

@@ -310,7 +310,6 @@ def start(place: Path, row: Row, choose: random.Random) -> Iterator[Run]:
 
 
 def kind_of(number: int) -> str:
-    """The workspace of a task."""
     return "worktree" if number % 4 == 3 else "none"
 
 
@@ -395,7 +394,6 @@ class Lan:
         self._ip("-n", self.name(machine), *words)
 
     def processes(self, machine: str) -> list[psutil.Process]:
-        """All processes of a machine."""
         done = subprocess.run(["ip", "netns", "pids", self.name(machine)], capture_output=True, text=True)
         found = []
         for pid in done.stdout.split():

@@ -352,11 +352,12 @@ def test_tasks_with_walls_work_on_nodes_and_see_nothing_of_them(sessionrun: Comm
 
 
 @pytest.mark.slow
-def test_network_and_disk_on_a_node_have_limits_and_what_is_denied_comes_home(
+def test_network_disk_and_memory_on_a_node_have_limits_and_what_is_denied_comes_home(
     sessionrun: Command, server: Server
 ) -> None:
     """In every phase; and a job that keeps to its limit is not ended."""
     need_walls()
+    need_groups(Sandbox("project", memory=1 << 30))
     make_repository(sessionrun.cwd)
     url = f"http://127.0.0.1:{server.port}/x"
     asks = f"curl -sSf {url} && ! curl -sSf https://telemetry.example.org/ && ! curl -sSf --noproxy '*' {url}"
@@ -370,11 +371,17 @@ def test_network_and_disk_on_a_node_have_limits_and_what_is_denied_comes_home(
         {"id": "check", "prompt": "echo > a", "check": fills.format("x"), "sandbox": disk},
         {"id": "small", "prompt": keeps, "sandbox": disk},
     ]
+    eats = "python3 -c \"kept = bytearray({} << 20); kept[::4096] = b'x' * len(kept[::4096])\""
+    memory = {"policy": "project", "memory": "100M"}
+    tasks += [{"id": f"m{size}", "prompt": eats.format(size), "sandbox": memory} for size in (10, 300)]
     with real_cluster(sessionrun, nodes=1, slots=4) as cluster:
         view = work_on(sessionrun, cluster.address, *tasks)
         assert [one for one in cluster.find("n0") if "walls/proxy" in " ".join(one.cmdline())] == []
-    asking, work, check, small = view["tasks"]
-    assert [task["outcome"] for task in (asking, small)] == ["succeeded"] * 2, (asking["reason"], small["reason"])
+    asking, work, check, small, eats_little, eats_much = view["tasks"]
+    for task in (asking, small, eats_little):
+        assert task["outcome"] == "succeeded", task["reason"]
+    assert eats_much["reason"] == "oom: its walls let it have 100 MiB of memory, and it wanted more"
+    assert not list(Path("/sys/fs/cgroup").glob(f"**/sessionrun-{view['session_id']}*"))
     for task in (work, check):
         assert task["reason"] == "disk_limit: what it can write came to more than 20M"
     (denied,) = sessionrun.load("explain", view["session_id"])["denied"]
@@ -410,21 +417,6 @@ def test_a_log_in_that_is_renewed_on_a_node_is_that_of_the_node(sessionrun: Comm
         assert view["tasks"][0]["outcome"] == "succeeded", view["tasks"][0]["reason"]
     assert json.loads(path.read_bytes())["token"] == f"renewed from {json.loads(OLD)['token']}"
     assert own.read_bytes() == OLD, "nothing on the session's machine changes"
-
-
-@pytest.mark.slow
-def test_memory_on_a_node(sessionrun: Command) -> None:
-    need_walls()
-    need_groups(Sandbox("project", memory=1 << 30))
-    make_repository(sessionrun.cwd)
-    eats = "python3 -c \"kept = bytearray({} << 20); kept[::4096] = b'x' * len(kept[::4096])\""
-    sandbox = {"policy": "project", "memory": "100M"}
-    tasks = [{"id": f"m{size}", "prompt": eats.format(size), "sandbox": sandbox} for size in (10, 300)]
-    with real_cluster(sessionrun, nodes=1) as cluster:
-        small, large = work_on(sessionrun, cluster.address, *tasks)["tasks"]
-    assert small["outcome"] == "succeeded", small["reason"]
-    assert large["reason"] == "oom: its walls let it have 100 MiB of memory, and it wanted more"
-    assert not list(Path("/sys/fs/cgroup").glob(f"**/sessionrun-{sessionrun.sessions[-1]}*"))
 
 
 @pytest.mark.slow

@@ -50,6 +50,10 @@ def name_job(name: str) -> str:
     return f"s/{task}/1/1/{phase or 'work'}/1"
 
 
+def make_link(boot: int = 0, walls: Mapping[str, str] | None = None) -> Link:
+    return Link({"node": "a", "name": "a", "slots": 2, "version": "1", "walls": walls or {}, "boot": boot})
+
+
 def short(job: str) -> str:
     return job.split("/")[1]
 
@@ -65,7 +69,7 @@ class Cluster:
         self.now = 0.0
         self.permits = permits.Permits("e1", self.now, TIMERS)
         self.heads = [Head("s", 1, {})]
-        self.link = Link("a", "a", 2, "1")
+        self.link = make_link()
         self.booted = 0.0
         self.lagging: Message = {}
         self.kept: Message = {}
@@ -88,7 +92,7 @@ class Cluster:
         ends = [make_end(*one.split("!")) for one in about if "!" in one]
         out = [CHUNK] if "out" in about else []
         now_ns = round((self.now - self.booted) * 1e9)
-        return self.link.make_tick(now_ns, held=held, ends=ends, out=out, wait_s=0.0)
+        return self.link.make_tick(now_ns, held=held, ends=ends, out=out, wait=0.0)
 
     def do_send(self, *about: str) -> None:
         assert self.permits.take_tick(self.now, self.make(*about))
@@ -123,7 +127,7 @@ class Cluster:
 
     def do_anew(self, boot: str = "0") -> None:
         """It is started anew; with another boot the clock of its machine begins anew."""
-        self.link = Link("a", "a", 2, "1", boot=int(boot))
+        self.link = make_link(int(boot))
         self.booted = self.now if int(boot) else 0.0
 
     # --- the session ---
@@ -178,12 +182,13 @@ class Cluster:
         return self.permits.reply(self.now, "s") if state == "ok" else self.permits.reply_nothing(state)
 
     def word_reply(self, reply: Message) -> list[str]:
-        ends = [f"{one.get('reason', 'end')} {short(one['job'])}" for one in reply["ends"]]
-        dead = [
-            f"{short(one['job'])} {REASONS[one['reason']]}{' ran' if one['ran'] else ''}" for one in reply["dead"]
-        ]
-        out = [f"out {short(one['job'])}" for one in reply["out"]]
-        return [*([reply["state"]] if reply["state"] != "ok" else []), *ends, *dead, *out]
+        told = [reply["state"]] if reply["state"] != "ok" else []
+        for kind, one in reply["news"]:
+            if kind == "ended":
+                told.append(f"{one.get('reason', 'end')} {short(one['job'])}")
+            elif kind == "dead":
+                told.append(f"{short(one['job'])} {REASONS[one['reason']]}{' ran' if one['ran'] else ''}")
+        return [*told, *(f"out {short(one['job'])}" for one in reply["out"])]
 
     # --- the scheduler, and people ---
 
@@ -373,7 +378,7 @@ def test_without_a_margin_jobs_are_called_dead_while_they_run() -> None:
 def test_what_walls_a_node_cannot_build_is_known_where_sessions_are() -> None:
     cluster = Cluster()
     for walls in (NO_BWRAP, {}):  # it is started again, with bubblewrap
-        cluster.link = Link("a", "a", 2, "1", walls)
+        cluster.link = make_link(walls=walls)
         cluster.now += 1
         assert cluster.play("tick") == cluster.play("call") == []
         assert cluster.heads[0].nodes["a"]["walls"] == walls
@@ -418,15 +423,15 @@ class Home:
         left = {NAMES[name]: size for name, size in files.items()}
         end = {"job": JOB, "kind": "exit", "wait_status": 0, "files": left}
         heard = self.keep(*chunks, ends=[end] if files else ())
-        return [about for kind, about in heard if kind == "end"]
+        return [about for kind, about in heard if kind == "ended"]
 
     def keep(self, *chunks: Message, ends: Iterable[Message]) -> list[tuple[str, Message]]:
-        return self.arrivals.keep({"begun": (), "dead": (), "out": chunks, "ends": ends})
+        return self.arrivals.keep({"out": chunks, "news": [("ended", end) for end in ends]})
 
     @property
     def wrote(self) -> Mapping[str, int]:
         """What the node hears next."""
-        return {name: size for _, name, size in self.head.make_call(0.0)["wrote"]}
+        return {name: size for _, _, name, size in self.head.make_call(0.0)["wants"]}
 
     def read(self, name: str) -> bytes:
         return (self.session.path / name).read_bytes()
@@ -497,7 +502,7 @@ def test_no_end_waits_for_a_file_that_cannot_be_here(home: Home, way: str) -> No
         name = f"jobs/t/{'x' * 300}"
     end = {"job": JOB, "kind": "exit", "wait_status": 0, "files": {name: 3, OWN: 2}}
     heard = home.keep(chunk(name, 0, b"abc"), chunk(OWN, 0, b"ok"), ends=[end])
-    assert [kind for kind, _ in heard] == ["end"]
+    assert [kind for kind, _ in heard] == ["ended"]
     assert home.wrote == {name: ALL, OWN: 2}
     assert len(home.said) == 1 and "does not come home" in home.said[0]
 

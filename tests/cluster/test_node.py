@@ -141,8 +141,12 @@ def test_a_node_counts_the_boots_of_its_machine(own_place: Path, monkeypatch: py
     first = open_node(own_place, "n", 1, Cluster("tls://a:1"))
     assert open_node(own_place, "n", 2, Cluster("tls://b:1")).boots == first.boots == 1
     monkeypatch.setattr(processes, "boot_id", lambda: "another")
-    again = open_node(own_place, "n", 1, Cluster("tls://b:1"))
+    again = open_node(own_place, "n", 1, Cluster("tls://b:1", "/certs-\udcff/ca.pem"))
     assert (again.node_id, again.boots) == (first.node_id, 2) and load_site(again.path) == again
+    settings = own_place / "n" / "node.json"
+    settings.write_bytes(settings.read_bytes().replace(b'"rescue_s": 300.0', b'"rescue_s": -1'))
+    with pytest.raises(ValueError, match="rescue_s"):
+        load_site(again.path)
 
 
 def test_a_lease_is_watched_while_a_root_does_not_come_up(
@@ -175,15 +179,6 @@ def test_without_room_for_a_process_a_guard_goes_on(own_place: Path, monkeypatch
 
     monkeypatch.setattr(subprocess, "run", refuse)
     assert start_root(site) == os.strerror(errno.EAGAIN)
-
-
-def test_what_a_node_cannot_be_given(own_place: Path) -> None:
-    site = open_node(own_place, "n", 1, Cluster("tls://a:1", "/certs-\udcff/ca.pem"))
-    assert load_site(site.path) == site
-    settings = own_place / "n" / "node.json"
-    settings.write_bytes(settings.read_bytes().replace(b'"rescue_s": 300.0', b'"rescue_s": -1'))
-    with pytest.raises(ValueError, match="rescue_s"):
-        load_site(site.path)
 
 
 def test_a_worker_of_dask_tells_its_node_where_its_files_are_from_anywhere(

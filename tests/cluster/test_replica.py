@@ -294,27 +294,10 @@ def test_links_lead_to_the_same_places_on_a_node(own_place: Path) -> None:
     assert os.readlink(replica / "cache" / "models") == f"{top}/cache/models"
 
 
-def test_a_request_within_a_request_is_about_the_replica_too(own_place: Path) -> None:
+def test_a_request_and_those_within_it_are_about_the_replica_and_the_walls_of_the_node(own_place: Path) -> None:
     repository = Repository(str(own_place), str(own_place / ".git"), "main", "0" * 40, str(own_place / "w"))
-    workspace = {"repository": orjson.loads(orjson.dumps(repository)), "links": ["../data"], "task": "t"}
-    check = {"directory": "/w", "workspace": {**workspace, "round": "a1-round-2"}}
-    placed = orjson.loads(place_request(orjson.dumps(check), repository))
-    there = placed["workspace"]
-    assert there["repository"]["top"].startswith(NODE_TOKEN) and there["links"] == [str(own_place.parent / "data")]
-    assert (placed["directory"], there["round"], there["task"]) == ("/w", "a1-round-2", "t")
-    assert orjson.loads(place_request(b'{"directory": "/w"}', repository)) == {"directory": "/w"}
     room = f"{repository.worktree_dir}/.room-1"
-    wish = EnvironmentRequest(room, f"{room}/src", "/cache/tasks/1")
-    prove = {"environment": wish, "workspace": {**workspace, "session_id": "s"}}
-    place = Place(branch="b", worktree="/node/worktrees/b")
-    placed = orjson.loads(place_request(orjson.dumps(prove), repository, place))
-    assert placed["environment"]["directory"].endswith("/worktrees/.room-1/src")
-    assert placed["environment"]["top"].startswith(NODE_TOKEN)
-
-
-def test_walls_that_a_job_wishes_for_are_those_of_the_node(own_place: Path) -> None:
-    repository = Repository(str(own_place), str(own_place / ".git"), "main", "0" * 40, str(own_place / "w"))
-    wish = WallsWish(
+    walls = WallsWish(
         session_id="s",
         job="t/1/1/check/1",
         sandbox=Sandbox("project"),
@@ -326,22 +309,39 @@ def test_walls_that_a_job_wishes_for_are_those_of_the_node(own_place: Path) -> N
         cwd=str(own_place),
         cache=f"{CACHE_TOKEN}/environments",
         env={"SESSIONRUN_REPOSITORY": repository.top, "OTHER": "x"},
-        room=f"{repository.worktree_dir}/.room-1",
+        room=room,
         environment=f"{repository.worktree_dir}/.env-room-1",
     )
-    request = {"walls": wish, "workspace": {"walls": wish.folder, "session_id": "s"}}
-    placed = orjson.loads(place_request(orjson.dumps(request), repository))
-    there = placed["walls"]
-    base = there["repository"]["top"].removesuffix("/replica")
-    assert base.startswith(NODE_TOKEN)
-    assert there["folder"] == placed["workspace"]["walls"] == f"{base}/walls/s/t/a1-walls"
-    assert [there["room"], there["environment"]] == [
-        f"{base}/worktrees/.{name}-1" for name in ("room", "env-room")
-    ]
-    assert there["worktree"] == wish.worktree
-    assert there["env"] == {"SESSIONRUN_REPOSITORY": f"{base}/replica", "OTHER": "x"}
-    assert there["hidden"] == [f"{NODE_TOKEN}/.."], "the books of the node"
-    assert there["record"] == wish.record, "that the node makes a path of its own"
+    workspace = {"repository": repository, "links": ["../data"], "task": "t", "round": "a1-round-2"}
+    request = {
+        "directory": "/w",
+        "walls": walls,
+        "workspace": {**workspace, "walls": walls.folder, "session_id": "s"},
+        "environment": EnvironmentRequest(room, f"{room}/src", "/cache/tasks/1"),
+    }
+    placed = orjson.loads(place_request(orjson.dumps(request), repository, Place(branch="b", worktree="/n/b")))
+    base = placed["workspace"]["repository"]["top"].removesuffix("/replica")
+    assert base.startswith(NODE_TOKEN) and placed["directory"] == "/w"
+    there, folder = f"{base}/worktrees/.room-1", f"{base}/walls/s/t/a1-walls"
+    assert placed["workspace"] == {
+        **workspace,
+        "repository": placed["walls"]["repository"],
+        "links": [str(own_place.parent / "data")],
+        "walls": folder,
+        "session_id": "s",
+    }
+    assert [placed["environment"][name] for name in ("top", "directory")] == [there, f"{there}/src"]
+    changed = {
+        name: each for name, each in placed["walls"].items() if each != orjson.loads(orjson.dumps(walls))[name]
+    }
+    assert changed == {  # of the record the node makes a path of its own
+        "repository": placed["workspace"]["repository"],
+        "folder": folder,
+        "room": there,
+        "environment": f"{base}/worktrees/.env-room-1",
+        "env": {"SESSIONRUN_REPOSITORY": f"{base}/replica", "OTHER": "x"},
+        "hidden": [f"{NODE_TOKEN}/.."],
+    }
 
 
 def test_walls_that_are_only_wished_for_start_nothing(own_place: Path) -> None:

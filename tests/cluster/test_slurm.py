@@ -17,7 +17,7 @@ from unittest.mock import Mock
 
 import psutil
 import pytest
-from clusters import RealSlurm, marker_of, real_slurm
+from clusters import RealSlurm, marker_of, real_slurm, start_waiting
 from conftest import Command, eventually, slow_seed
 
 from sessionrun.cli.options import Parsed
@@ -118,9 +118,9 @@ def test_why_a_program_failed() -> None:
         ("exec sleep 60", 0.1, "did not end within"),
     ):
         with pytest.raises(SlurmFault, match=words):
-            slurm_jobs.run_program(["sh", "-c", script], {"PATH": os.environ["PATH"]}, limit_s)
+            slurm_jobs.run_program({"PATH": os.environ["PATH"]}, ["sh", "-c", script], limit_s)
     with pytest.raises(SlurmFault, match="cannot be started"):
-        slurm_jobs.run_program(["no-such-program"], {"PATH": os.environ["PATH"]}, 60)
+        slurm_jobs.run_program({"PATH": os.environ["PATH"]}, ["no-such-program"])
 
 
 # --- the desk, with a Slurm of words ---
@@ -136,7 +136,7 @@ class Words:
         self.fault: dict[str, str] = {}
         self.now = 100.0
 
-    def run(self, words: Sequence[str], environ: object, limit_s: float) -> str:
+    def run(self, words: Sequence[str], limit_s: float = 0.0) -> str:
         self.ran.append(words)
         if words[0] in self.fault:
             raise SlurmFault(self.fault[words[0]])
@@ -164,7 +164,7 @@ def desk(session: SessionDir, words: Words) -> Desk:
 
 
 def open_desk(session: SessionDir, words: Words) -> Desk:
-    return Desk(session, {}, {"A": "b"}, lambda line: None, 5.0, run=words.run, clock=lambda: words.now)
+    return Desk(session, {}, {"A": "b"}, lambda line: None, 5.0, words.run, lambda: words.now)
 
 
 def key(name: str = "a") -> JobKey:
@@ -384,7 +384,7 @@ def run_on_node(
         )
     ]
     words = Words()
-    Desk(session, {}, {"PATH": os.environ["PATH"], "A": "b"}, print, 5.0, run=words.run).submit("1-1", jobs)
+    Desk(session, {}, {"PATH": os.environ["PATH"], "A": "b"}, print, 5.0, words.run).submit("1-1", jobs)
     command = words.commands("sbatch")[0][-1].removeprefix("--wrap=")
     environ = {"SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_JOB_ID": "12", "SLURMD_NODENAME": "n1", "HIDDEN": "1"}
     return subprocess.Popen(["/bin/sh", "-c", command], env=environ, stdout=subprocess.PIPE, text=True, **given)
@@ -464,13 +464,6 @@ def start(command: Command, plan: object, *words: str) -> str:
     return command.start(plan, "--cluster", "slurm", *words)
 
 
-def start_waiting(command: Command, *names: str, words: Sequence[str] = ()) -> str:
-    """A session whose tasks go on until `let_go` names them, once they run."""
-    session_id = start(command, command.waiting(*names), *words)
-    eventually(lambda: command.is_up(session_id, *names))
-    return session_id
-
-
 def slurm_job(command: Command, session_id: str, name: str) -> str:
     path = command.directory(session_id) / "jobs" / name / "a1-r1-work" / "slurm-claim.json"
     return str(load(path)["job"])
@@ -523,7 +516,7 @@ def test_what_ends_a_job_beside_its_session(
 ) -> None:
     """A minute is the least that Slurm knows of time; what is killed is what runs around the job."""
     limit = ("--slurm-option", "time=1") if how == "time" else ()
-    session_id = start_waiting(sessionrun, "a", words=limit)
+    session_id = start_waiting(sessionrun, "slurm", "a", words=limit)
     job = slurm_job(sessionrun, session_id, "a")
     folder = sessionrun.directory(session_id) / "jobs" / "a" / "a1-r1-work"
     if how == "scancel":
@@ -632,7 +625,7 @@ def test_whatever_is_killed_no_job_begins_twice(slurm: RealSlurm, sessionrun: Co
 @real
 def test_the_controller_is_restarted(own_slurm: RealSlurm, sessionrun: Command) -> None:
     """Without one a session that runs goes on, and none is launched."""
-    session_id = start_waiting(sessionrun, "a", "b")
+    session_id = start_waiting(sessionrun, "slurm", "a", "b")
     own_slurm.kill("slurmctld")
     sessionrun.let_go("a")
     sessionrun.until(session_id, lambda view: view["successful"] == 1)  # by its record alone
@@ -649,7 +642,7 @@ def test_the_controller_is_restarted(own_slurm: RealSlurm, sessionrun: Command) 
 @real
 @pytest.mark.parametrize("way", ["it runs on", "it is ended when its node is back", "its node was dead"])
 def test_the_job_of_a_node_that_slurm_has_given_up(way: str, own_slurm: RealSlurm, sessionrun: Command) -> None:
-    session_id = start_waiting(sessionrun, "a")
+    session_id = start_waiting(sessionrun, "slurm", "a")
     job, is_dead = slurm_job(sessionrun, session_id, "a"), way == "its node was dead"
     (own_slurm.cut_power if is_dead else own_slurm.kill)("n0")  # of slurmd alone the job goes on
     eventually(lambda: own_slurm.states().get(job) == "NODE_FAIL", timeout_s=120)

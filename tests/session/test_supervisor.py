@@ -605,23 +605,6 @@ def test_its_end_is_waited_for_no_longer_than_the_limit_and_what_it_is_asked_the
     assert worker.take() == [1, 2]
 
 
-def test_who_asks_waits_while_too_much_waits_for_it() -> None:
-    goes_on, done = threading.Event(), threading.Event()
-
-    def ask() -> None:
-        for number in range(4):
-            worker.ask(number)
-        done.set()
-
-    worker: Worker[int, int] = Worker("w", serve_after(goes_on), most=1)
-    threading.Thread(target=ask).start()
-    assert not done.wait(0.05)
-    goes_on.set()
-    assert done.wait(60)
-    worker.stop(60)
-    assert worker.take() == [0, 1, 2, 3]
-
-
 def test_one_that_fails_says_so_and_begins_no_more() -> None:
     worker: Worker[int, int] = Worker("w", serve(lambda asked: [1 // asked]))
     worker.ask(0)

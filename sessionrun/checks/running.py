@@ -19,10 +19,12 @@ import orjson
 from sessionrun.agents.reading import one_line
 from sessionrun.checks.requests import KnownRequest
 from sessionrun.checks.runners import (
+    NO_TEST,
     Case,
     Tests,
     Word,
     count_words,
+    find_contradiction,
     list_test_files,
     match_ids,
     read_junit,
@@ -78,18 +80,16 @@ def run_commands(check: Check, directory: str, folder: Path, walls: Walls | None
     If it reads reports, a command fails whose report says that a test failed, or that there is none.
     """
     counts: Counts | None = None
-    reads_report = check.report == "read"
     for number, command in enumerate(check.commands, 1):
         tests, code, output, printed = _run(command, directory, folder, f"junit-{number}.xml", walls)
         if tests is not None:
             counts = tests.counts if counts is None else counts.plus(tests.counts)
-        found_none = reads_report and tests is not None and not tests.counts.total
-        denied = tests.contradiction if reads_report and tests is not None else None
-        if not code and not found_none and denied is None:
+        denied = find_contradiction([tests]) if tests is not None and check.report == "read" else None
+        if not code and denied is None:
             continue
         why = NO_PROGRAM.get(code)
         how = f"{word_end(code)}{f' ({why})' if why else ''}" if code else f"{denied}, but the exit code is 0,"
-        problem = f"no test was found by: {command}" if found_none else f"{how} of: {command}"
+        problem = f"{NO_TEST} by: {command}" if denied == NO_TEST else f"{how} of: {command}"
         own = tests or Tests()
         feedback = word_failure(command, code, tests and own.counts, own.failed, output, printed)
         return Ran(problem, feedback, counts, command.split()[0] if why else None)

@@ -15,14 +15,7 @@ from typing import Final
 from sessionrun.model.asked import Sandbox
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
-
-
-@frozen
-class AgentWish:
-    """The agent of a job: its name in the plan, and its words, the program first."""
-
-    name: str
-    argv: tuple[str, ...]
+from sessionrun.model.spec import AgentSpec
 
 
 @frozen
@@ -35,7 +28,6 @@ class WallsWish:
         record: the job's folder.
         cwd: where relative paths in variables begin.
         cache: the directory of what could be made again, as environments.
-        hidden: folders of which nothing is seen but what is the task's own.
         answers: files and folders from which the task could learn what judges it.
         links: paths that the worktree shares with the checkout.
         environment: where the environment of the task is; None: it has none.
@@ -60,13 +52,12 @@ class WallsWish:
     session: str
     cwd: str
     cache: str
-    hidden: tuple[str, ...] = ()
     answers: tuple[str, ...] = ()
     links: tuple[str, ...] = ()
     environment: str | None = None
     python: str | None = None
     plain_env: Mapping[str, str] = field(default_factory=dict)
-    agent: AgentWish | None = None
+    agent: AgentSpec | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     begins_in: str = ""
     room: str | None = None

@@ -258,15 +258,6 @@ def word_counts(counts: Counts) -> str:
     return ", ".join([f"{counts.passed} of {counts.total} tests passed", *rest]) + "."
 
 
-def word_stat(files: list[tuple[str, str, str]]) -> str:
-    """What the round had changed before it was taken back: of each file the lines added and deleted."""
-    if not files:
-        return "\nYou had changed nothing.\n"
-    lines = ["  " + one_line(f"{path}: +{added} -{deleted}", 200) for path, added, deleted in files[:50]]
-    lines += [f"  [... {len(files) - 50} more files]"] if len(files) > 50 else []
-    return "\n".join(["", "What you had changed, and what is taken back:", *lines, ""])
-
-
 def _cut_end(text: str, limit: int) -> str:
     """The end of a text in so many bytes, from the beginning of a line where there is one."""
     content = text.encode("utf-8", "replace")

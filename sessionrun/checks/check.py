@@ -195,7 +195,6 @@ def _find_written(brief: Brief, directory: str) -> dict[str, int]:
 
 
 def _verify(request: CheckRequest, wanted: Verification, folder: Path) -> None:
-    """Have the agent judge."""
     shown = []
     for path in request.check.files:
         try:

@@ -57,7 +57,6 @@ class Tests(NamedTuple):
 
     @property
     def counts(self) -> Counts:
-        """How many ended with which word."""
         return count_words(case.word for case in self.cases)
 
     @property
@@ -98,7 +97,6 @@ def parse_junit(content: bytes) -> Tests | None:
 
 
 def count_words(words: Iterable[Word]) -> Counts:
-    """How many tests ended with which word."""
     ends = Counter(words)
     return Counts(ends["passed"], ends["failed"], ends["error"], ends["skipped"], ends.total())
 
@@ -118,7 +116,6 @@ class _Reader:
         raise ValueError("it has a document type")
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
-        """An element begins."""
         if not self._begun and tag not in ("testsuites", "testsuite"):
             raise ValueError("no test runner writes this")
         self._begun = True
@@ -129,7 +126,6 @@ class _Reader:
             self._text.clear()
 
     def end(self, tag: str) -> None:
-        """An element ends."""
         if tag in self._parts:
             self._parts[tag]["text"] = "".join(self._text)
             if tag == "testcase":

@@ -250,7 +250,6 @@ def word_failure(
 
 
 def word_counts(counts: Counts) -> str:
-    """How the tests came out, in one line."""
     if not counts.total:
         return "No test was found."
     others = {"failed": counts.failed, "with an error": counts.errors, "skipped": counts.skipped}

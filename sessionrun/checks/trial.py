@@ -172,7 +172,6 @@ class Trials:
 
 
 def tell_end(output: Path) -> None:
-    """Print the end of what a check printed."""
     print(read_tail(output)[-_TOLD_BYTES:].decode("utf-8", "replace"), flush=True)
 
 

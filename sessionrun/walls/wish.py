@@ -69,7 +69,6 @@ class WallsWish:
 
     @property
     def group(self) -> str:
-        """The name of the control groups of the job."""
         return f"sessionrun-{self.session_id}-{self.job.replace('/', '-')}"
 
 

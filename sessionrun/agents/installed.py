@@ -272,7 +272,8 @@ def examine(known: Mapping[str, AgentSpec], *, approve: bool) -> list[Examined]:
         for name, program in there.items()
         if known[name].prompt_kind != "script"  # as `sh`, which has none
     }
-    versions = {name: said.first_line for name, said in ask(questions, timeout_s=VERSION_TIMEOUT_S).items()}
+    answers = ask(questions, timeout_s=VERSION_TIMEOUT_S)
+    versions = {name: answer.first_line for name, answer in answers.items()}
     unready = find_unready(known[name] for name in there)
     return [
         _examine(agent, programs[name], versions.get(name), unready.get(name), approve=approve)

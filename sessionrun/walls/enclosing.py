@@ -33,7 +33,7 @@ from sessionrun.store.jobfiles import read_tail
 from sessionrun.walls.agent_state import LOGINS, take_back
 from sessionrun.walls.argv import PROMPT
 from sessionrun.walls.groups import FULL, GROUPS, drop_groups, was_full
-from sessionrun.walls.wish import FILLED, INSIDE, REPORT, WallsWish, agree, parse_report
+from sessionrun.walls.wish import FILLED, INSIDE, REPORT, AgentWish, WallsWish, agree, parse_report
 
 
 def wish_walls(
@@ -79,7 +79,7 @@ def wish_walls(
         environment=None if task.environment is None else environment or env.get("VIRTUAL_ENV"),
         python=None if task.environment is None else task.environment.python,
         plain_env=task.env,
-        agent=agent,
+        agent=None if agent is None else AgentWish(agent.name, agent.argv),
         env=env,
         begins_in=site.directory_of(task, place),
         room=room,

@@ -15,7 +15,14 @@ from typing import Final
 from sessionrun.model.asked import Sandbox
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
-from sessionrun.model.spec import AgentSpec
+
+
+@frozen
+class AgentWish:
+    """The agent of a job: its name in the plan, and its words, the program first."""
+
+    name: str
+    argv: tuple[str, ...]
 
 
 @frozen
@@ -57,7 +64,7 @@ class WallsWish:
     environment: str | None = None
     python: str | None = None
     plain_env: Mapping[str, str] = field(default_factory=dict)
-    agent: AgentSpec | None = None
+    agent: AgentWish | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     begins_in: str = ""
     room: str | None = None

@@ -282,35 +282,26 @@ def plant(directory: Path, found: RanTests, test_files: Collection[str]) -> dict
 
 def _list_files(directory: Path, suffixes: Collection[str], test_files: Collection[str]) -> Iterator[str]:
     tests = compile_patterns(test_files or TEST_FILES)
-    for folder, folders, names in os.walk(directory):
-        folders[:] = sorted(set(folders) - _LEFT_OUT)
-        for name in sorted(names):
-            path = os.path.relpath(os.path.join(folder, name), directory)
-            suffix = os.path.splitext(name)[1]
-            if (
-                suffix in suffixes
-                and (tests.match(path) or suffix == ".rs")
-                and not os.path.islink(directory / path)
-            ):
-                yield path
+    for path in sorted(directory.rglob("*")):
+        name = path.relative_to(directory)
+        is_test = path.suffix in suffixes and (tests.match(str(name)) or path.suffix == ".rs")
+        if is_test and _LEFT_OUT.isdisjoint(name.parts) and path.is_file() and not path.is_symlink():
+            yield str(name)
 
 
 def word_canary(suffix: str, text: str, token: str) -> str | None:
     """The text of a test file with one more test, which fails; None: it has no tests of a known kind."""
     if suffix == ".py":
-        return (
-            None if "def test" not in text else text + (_UNITTEST if "TestCase" in text else _PYTHON).format(token)
-        )
+        canary = _UNITTEST if "TestCase" in text else _PYTHON
+        return text + canary.format(token) if "def test" in text else None
     if suffix == ".rs":
         return text + _RUST.format(token) if "#[test]" in text or "#[cfg(test)]" in text else None
     if suffix == ".go":
         return text + _GO.format(token) if '"testing"' in text and "func Test" in text else None
     if suffix == ".java":
-        package = next(
-            (name for name in ("org.junit.jupiter.api", "org.junit") if f"import {name}." in text), None
-        )
         end = text.rfind("}")
-        return None if package is None else text[:end] + _JAVA.format(token, package) + text[end:]
+        packages = [name for name in ("org.junit.jupiter.api", "org.junit") if f"import {name}." in text]
+        return text[:end] + _JAVA.format(token, packages[0]) + text[end:] if packages else None
     call = _CALL.search(text)
     return None if call is None else text + _SCRIPT.format(token, call[1])
 

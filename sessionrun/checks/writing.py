@@ -287,5 +287,6 @@ def _refuse_changes(site: Site, index: Git, ground: str, before: str, after: str
 def _write_tree(index: Git, applied: Applied) -> list[str]:
     """Write what the patch changed, from the record alone, and nothing else; the paths."""
     index("read-tree", applied.before)
-    index("read-tree", "--reset", "-u", applied.before, applied.after)
+    # a file that a sparse checkout leaves out is written, too: else the change of the patch would be lost
+    index("read-tree", "--reset", "-u", "--no-sparse-checkout", applied.before, applied.after)
     return index.names("diff-tree", "-r", "-z", "--name-only", "--no-renames", applied.before, applied.after)

@@ -27,6 +27,7 @@ SUITES = """<?xml version="1.0" encoding="utf-8"?>
 E   ImportError: no c
 </error></testcase>
 <testcase classname="tests.test_a" name="test_skipped"><skipped type="pytest.skip" message="no"/></testcase>
+<testcase classname="tests.test_a" name="test_known"><skipped type="pytest.xfail" message="no"/></testcase>
 <testcase classname="tests.test_a" name="test_prints"><system-out>x</system-out></testcase>
 </testsuite></testsuites>
 """
@@ -35,7 +36,8 @@ E   ImportError: no c
 def test_tests_are_counted_by_what_they_came_to() -> None:
     tests = parse_junit(SUITES.encode())
     assert tests is not None
-    assert tests.counts == Counts(passed=2, failed=1, errors=2, skipped=1, total=6)
+    assert tests.counts == Counts(passed=2, failed=1, errors=2, skipped=2, total=7)
+    assert [case.name for case in tests.cases if case.expected] == ["test_known"]
     assert tests.failed == [
         Case("tests.test_a", "test_bad", "failed", message="assert 1 == 2 + where 1 = f()"),
         Case("tests.test_a", "test_both", "error", message="broken in teardown"),

@@ -522,6 +522,14 @@ def test_a_patch_counts_from_the_directory_of_the_task(tree: Tree) -> None:
     assert tree.apply(inner, "sub") == ["sub/inner.txt"]
 
 
+def test_a_patch_reaches_what_a_sparse_checkout_leaves_out(project: Project) -> None:
+    project.run("sparse-checkout", "set", "--no-cone", "/sub/")
+    tree = Tree(project)
+    assert not (tree.top / "calc.py").exists()
+    assert tree.apply(PATCH) == ["calc.py"]
+    assert (tree.top / "calc.py").read_text() == MENDED
+
+
 def test_a_patch_moves_and_deletes(tree: Tree) -> None:
     (tree.top / "old").mkdir()
     (tree.top / "old" / "calc.py").write_text(GIVEN)

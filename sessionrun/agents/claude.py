@@ -91,7 +91,6 @@ class Background:
         return [*self._lost.values(), *running, *self._wakes.values()]
 
     def see(self, event: dict[str, Any]) -> None:
-        """Take in the next event of the stream."""
         kind, subtype = event.get("type"), event.get("subtype")
         if kind == "assistant":
             for block in list_at(event, "message", "content"):
@@ -249,7 +248,6 @@ def read(events: Iterable[dict[str, Any]], ended: Set[str] = frozenset()) -> Age
 
 
 def read_text(event: dict[str, Any]) -> str:
-    """Assistant text of a stream."""
     blocks = list_at(event, "message", "content") if event.get("type") == "assistant" else []
     return "".join(whole_line(text_at(block, "text")) for block in blocks if dig(block, "type") == "text")
 

@@ -17,6 +17,7 @@ import os
 import re
 import shlex
 import sys
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import BinaryIO, Final, Literal, NamedTuple, TypeVar
@@ -214,22 +215,19 @@ def find_unready(
     names none.  Without `models` it is not run.
     """
     questions: dict[tuple[str, str | None], Question] = {}
-    problems: dict[tuple[str, str | None], str | None] = {}
-    words: dict[tuple[str, str | None], list[str]] = {}
+    lines: defaultdict[str, list[str]] = defaultdict(list)
     for agent in agents:
         asks = asks_about_model(agent)
         wanted: Collection[str | None] = (models or {}).get(agent.name, ()) if asks else [None] * bool(agent.ready)
-        for key in ((agent.name, model) for model in wanted):
-            words[key] = [element.replace(MODEL_TOKEN, key[1] or "") for element in agent.ready]
-            if asks and key[1] is None:
-                problems[key] = "a task names no model: add --model"
+        for model in wanted:
+            argv = [element.replace(MODEL_TOKEN, model or "") for element in agent.ready]
+            if asks and model is None:
+                lines[agent.name].append(f"{shlex.join(filter(None, argv))}: a task names no model: add --model")
             else:
-                questions[key] = Question(words[key], _environment_of(agent))
-    problems |= {key: answer.problem for key, answer in ask(questions, timeout_s=timeout_s).items()}
-    lines: dict[str, list[str]] = {}
-    for key, problem in problems.items():
-        if problem is not None:
-            lines.setdefault(key[0], []).append(one_line(f"{shlex.join(filter(None, words[key]))}: {problem}"))
+                questions[agent.name, model] = Question(argv, _environment_of(agent))
+    for key, answer in ask(questions, timeout_s=timeout_s).items():
+        if answer.problem is not None:
+            lines[key[0]].append(one_line(f"{shlex.join(filter(None, questions[key].argv))}: {answer.problem}"))
     return {name: "; ".join(several) for name, several in lines.items()}
 
 
@@ -274,11 +272,11 @@ def examine(known: Mapping[str, AgentSpec], *, approve: bool) -> list[Examined]:
         for name, program in there.items()
         if known[name].prompt_kind != "script"  # as `sh`, which has none
     }
-    versions = ask(questions, timeout_s=VERSION_TIMEOUT_S)
-    lines = {name: answer.first_line for name, answer in versions.items() if answer.first_line}
+    answers = ask(questions, timeout_s=VERSION_TIMEOUT_S)
+    versions = {name: answer.first_line for name, answer in answers.items()}
     unready = find_unready(known[name] for name in there)
     return [
-        _examine(agent, programs[name], lines.get(name), unready.get(name), approve=approve)
+        _examine(agent, programs[name], versions.get(name), unready.get(name), approve=approve)
         for name, agent in known.items()
     ]
 

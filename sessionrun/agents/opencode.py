@@ -119,7 +119,6 @@ def _find_word(pattern: str, line: str) -> str:
 
 
 def read_text(event: dict[str, Any]) -> str:
-    """Text of the answer."""
     return whole_line(text_at(event, "part", "text")) if event.get("type") == "text" else ""
 
 

@@ -244,7 +244,6 @@ def tool_line(name: str | None, arguments: object) -> str:
 
 
 def error_line(message: str | None) -> str:
-    """What a follower sees of an error."""
     return f"[error] {one_line(message or 'unknown')}\n"
 
 

@@ -18,7 +18,7 @@ from typing import Final
 from sessionrun.agents import table
 from sessionrun.checks.answers import Unclear, find_patch, strip_thoughts
 from sessionrun.checks.requests import CheckRequest, Verification
-from sessionrun.checks.running import load_red, run_commands, run_known, word_stat
+from sessionrun.checks.running import load_red, run_commands, run_known
 from sessionrun.checks.writing import DoesNotApply, apply_answer, apply_patch, finish_answer
 from sessionrun.model.checks import Brief, Checked, CheckReport
 from sessionrun.model.errors import SessionrunError, name_some
@@ -31,7 +31,7 @@ from sessionrun.walls.build import raise_if_any
 from sessionrun.walls.shell import word_end
 from sessionrun.walls.wish import WallsWish
 from sessionrun.worktrees.request import WorkspaceRequest
-from sessionrun.worktrees.rounds import keep_round, list_changes
+from sessionrun.worktrees.rounds import keep_round, show_changes
 from sessionrun.worktrees.site import open_site
 
 _PASSES: Final = {"PASS": True, "PASS_WITH_WARNINGS": True, "FAIL_SOFT": False, "FAIL_HARD": False, "FAIL": False}
@@ -117,7 +117,9 @@ def _keep_round(
     try:
         kept = keep_round(workspace, folder)
         if request.resets and feedback:
-            feedback += word_stat(list_changes(workspace, kept, folder))
+            changes = show_changes(workspace, kept, folder)
+            what = f"What you had changed, and what is taken back:\n\n{changes}"
+            feedback += f"\n{what}" if changes else "\nYou had changed nothing.\n"
     except (SessionrunError, OSError) as error:
         print(f"The round's work cannot be kept: {error}", file=sys.stderr, flush=True)
         return report, feedback
@@ -193,7 +195,6 @@ def _find_written(brief: Brief, directory: str) -> dict[str, int]:
 
 
 def _verify(request: CheckRequest, wanted: Verification, folder: Path) -> None:
-    """Have the agent judge."""
     shown = []
     for path in request.check.files:
         try:

@@ -38,7 +38,6 @@ from sessionrun.checks.runners import (
     find_missing,
     list_test_files,
     match_ids,
-    merge,
 )
 from sessionrun.checks.running import ALL_FILES, load_red, run_counted
 from sessionrun.checks.testing import list_files
@@ -76,49 +75,43 @@ def find_verdict(
 
     With `reads_report` the tests that ran have to be those of the base.
     """
-    done: dict[str, Ran] = {}
+    done: dict[State, Ran] = {}
 
-    def passes(state: State) -> bool:
-        done[state] = check(state, 1)
-        return done[state].passed
-
-    def ends(state: State, *, passing: bool) -> bool:
+    def ends(state: State, *, passing: bool, often: int = repeat) -> bool:
         """Whether it ends so each time."""
-        if passes(state) != passing:
+        done[state] = check(state, 1)
+        if done[state].passed != passing:
             return False
-        for time in range(2, repeat + 1):
+        for time in range(2, often + 1):
             if check(state, time).passed != passing:
                 why, first, then = ("with", "passed", "failed") if passing else ("without", "failed", "passed")
                 raise _Flaky(f"{why} the work the check {first}, and then {then} on the same files")
         return True
 
-    problem: str | None = None
-    verdict: ProofVerdict
     try:
-        verdict = _find(ends, passes)
-        if verdict != "proved" and (red or verdict != "not_red"):
-            problem = _explain(verdict, done, set_up)
-        elif reads_report:
-            if "base" not in done:
-                passes("base")
-            # the state that has the work's source, and tests that it could not bend
-            kept: State = "old_tests" if done["old_tests"].passed else "kept_tests"
-            base, work = (done[state].tests or RanTests() for state in ("base", kept))
-            problem = find_missing(base, work)
-            if problem is None and plant is not None:
-                problem = _try_canary(base, work, kept, plant)
-            verdict = verdict if problem is None else "unproved"
+        verdict = _find(ends)
     except _Flaky as flaky:
-        verdict, problem = "flaky", str(flaky)
-    return ProveReport(verdict, problem)
+        return ProveReport("flaky", str(flaky))
+    if verdict != "proved" and (red or verdict != "not_red"):
+        return ProveReport(verdict, _explain(verdict, done, set_up))
+    if not reads_report:
+        return ProveReport(verdict, None)
+    # the state that has the work's source, and tests that it could not bend
+    kept: State = "old_tests" if done["old_tests"].passed else "kept_tests"
+    base, work = (done.get("base") or check("base", 1)).tests, done[kept].tests
+    problem = find_missing(base, work)
+    if problem is None and plant is not None:
+        problem = _try_canary(base, work, kept, plant)
+    return ProveReport("unproved" if problem else verdict, problem)
 
 
-def _find(ends: Callable[..., bool], passes: Callable[[State], bool]) -> ProofVerdict:
+def _find(ends: Callable[..., bool]) -> ProofVerdict:
     if not ends("result", passing=True):
         return "unproved"
-    if passes("old_tests"):
+    if ends("old_tests", passing=True, often=1):
         return "proved" if ends("base", passing=False) or ends("new_tests", passing=False) else "not_red"
-    return "proved" if passes("kept_tests") and ends("new_tests", passing=False) else "weakened"
+    kept = ends("kept_tests", passing=True, often=1)
+    return "proved" if kept and ends("new_tests", passing=False) else "weakened"
 
 
 def _try_canary(before: RanTests, plain: RanTests, kept: State, plant: Plant) -> str | None:
@@ -126,7 +119,7 @@ def _try_canary(before: RanTests, plain: RanTests, kept: State, plant: Plant) ->
 
     `before` and `plain` are the tests that ran on the base and with the work; returns what is wrong.
     """
-    found = merge((), [before, plain])
+    found = before.plus(plain)
     if not found.runners:
         return None  # no test runner is known
     work = plant(kept, found)
@@ -145,13 +138,13 @@ def _try_canary(before: RanTests, plain: RanTests, kept: State, plant: Plant) ->
     lost = next((file for file in unseen if base.canaries.get(file)), None)
     if lost is not None:
         return f"with the work a test does not run that was planted in {lost}, and has to fail"
-    ran = plain.list_ran() or (base.tests or RanTests()).list_ran()
+    ran = plain.list_ran() or base.tests.list_ran()
     if work.passed and not ran and found.runners <= REPORTING:
         return f"the check passes with a test in {unseen[0]} that has to fail, and reports no test"
     return None
 
 
-def _explain(verdict: ProofVerdict, done: dict[str, Ran], set_up: Sequence[str]) -> str:
+def _explain(verdict: ProofVerdict, done: dict[State, Ran], set_up: Sequence[str]) -> str:
     if verdict == "unproved":
         return f"in a clean room with nothing but the work the check fails: {done['result'].why}"
     if verdict == "weakened":

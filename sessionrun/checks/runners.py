@@ -57,7 +57,6 @@ class Tests(NamedTuple):
 
     @property
     def counts(self) -> Counts:
-        """How many ended with which word."""
         return count_words(case.word for case in self.cases)
 
     @property
@@ -65,11 +64,16 @@ class Tests(NamedTuple):
         """Those that did not pass."""
         return [case for case in self.cases if case.word in ("failed", "error")]
 
-    @property
-    def contradiction(self) -> str | None:
-        """What a command says that ends with exit code 0 beside this report; None: it agrees."""
-        failed = len(self.failed)
-        return f"its report says {failed} {'test' if failed == 1 else 'tests'} failed" if failed else None
+
+NO_TEST: Final = "no test was found"
+
+
+def find_contradiction(reports: Sequence[Tests]) -> str | None:
+    """What the reports of a command say that passes all the same; None: they agree with it, or there are none."""
+    for failed in (len(report.failed) for report in reports):
+        if failed:
+            return f"its report says {failed} {'test' if failed == 1 else 'tests'} failed"
+    return NO_TEST if reports and not any(report.cases for report in reports) else None
 
 
 def read_junit(path: Path) -> Tests | None:
@@ -93,7 +97,6 @@ def parse_junit(content: bytes) -> Tests | None:
 
 
 def count_words(words: Iterable[Word]) -> Counts:
-    """How many tests ended with which word."""
     ends = Counter(words)
     return Counts(ends["passed"], ends["failed"], ends["error"], ends["skipped"], ends.total())
 
@@ -113,7 +116,6 @@ class _Reader:
         raise ValueError("it has a document type")
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
-        """An element begins."""
         if not self._begun and tag not in ("testsuites", "testsuite"):
             raise ValueError("no test runner writes this")
         self._begun = True
@@ -124,7 +126,6 @@ class _Reader:
             self._text.clear()
 
     def end(self, tag: str) -> None:
-        """An element ends."""
         if tag in self._parts:
             self._parts[tag]["text"] = "".join(self._text)
             if tag == "testcase":
@@ -227,6 +228,10 @@ class RanTests:
         """The names of those that were not skipped."""
         return [name for name, word in self.words.items() if word != "skipped"]
 
+    def plus(self, more: RanTests) -> RanTests:
+        """Those of both; of a test that both have the later end counts."""
+        return RanTests({**self.words, **more.words}, self.runners | more.runners)
+
 
 def find_missing(base: RanTests, work: RanTests) -> str | None:
     """In one line which tests ran on the base and not with the work, by their reports; None: all of them did."""
@@ -247,9 +252,3 @@ def _strip(name: str) -> str:
     """The name of a test without the values with which it ran."""
     place, mark, rest = name.partition("::")
     return place + mark + rest.partition("[")[0]
-
-
-def merge(runners: Iterable[str], reports: Sequence[RanTests]) -> RanTests:
-    """The tests of several reports, and all runners that are known."""
-    words = {name: word for report in reports for name, word in report.words.items()}
-    return RanTests(words, frozenset(runners).union(*(report.runners for report in reports)))

@@ -19,10 +19,12 @@ import orjson
 from sessionrun.agents.reading import one_line
 from sessionrun.checks.requests import KnownRequest
 from sessionrun.checks.runners import (
+    NO_TEST,
     Case,
     Tests,
     Word,
     count_words,
+    find_contradiction,
     list_test_files,
     match_ids,
     read_junit,
@@ -78,18 +80,16 @@ def run_commands(check: Check, directory: str, folder: Path, walls: Walls | None
     If it reads reports, a command fails whose report says that a test failed, or that there is none.
     """
     counts: Counts | None = None
-    reads_report = check.report == "read"
     for number, command in enumerate(check.commands, 1):
         tests, code, output, printed = _run(command, directory, folder, f"junit-{number}.xml", walls)
         if tests is not None:
             counts = tests.counts if counts is None else counts.plus(tests.counts)
-        found_none = reads_report and tests is not None and not tests.counts.total
-        denied = tests.contradiction if reads_report and tests is not None else None
-        if not code and not found_none and denied is None:
+        denied = find_contradiction([tests]) if tests is not None and check.report == "read" else None
+        if not code and denied is None:
             continue
         why = NO_PROGRAM.get(code)
         how = f"{word_end(code)}{f' ({why})' if why else ''}" if code else f"{denied}, but the exit code is 0,"
-        problem = f"no test was found by: {command}" if found_none else f"{how} of: {command}"
+        problem = f"{NO_TEST} by: {command}" if denied == NO_TEST else f"{how} of: {command}"
         own = tests or Tests()
         feedback = word_failure(command, code, tests and own.counts, own.failed, output, printed)
         return Ran(problem, feedback, counts, command.split()[0] if why else None)
@@ -250,21 +250,11 @@ def word_failure(
 
 
 def word_counts(counts: Counts) -> str:
-    """How the tests came out, in one line."""
     if not counts.total:
         return "No test was found."
     others = {"failed": counts.failed, "with an error": counts.errors, "skipped": counts.skipped}
     rest = [f"{number} {word}" for word, number in others.items() if number]
     return ", ".join([f"{counts.passed} of {counts.total} tests passed", *rest]) + "."
-
-
-def word_stat(files: list[tuple[str, str, str]]) -> str:
-    """What the round had changed before it was taken back: of each file the lines added and deleted."""
-    if not files:
-        return "\nYou had changed nothing.\n"
-    lines = ["  " + one_line(f"{path}: +{added} -{deleted}", 200) for path, added, deleted in files[:50]]
-    lines += [f"  [... {len(files) - 50} more files]"] if len(files) > 50 else []
-    return "\n".join(["", "What you had changed, and what is taken back:", *lines, ""])
 
 
 def _cut_end(text: str, limit: int) -> str:

@@ -75,7 +75,6 @@ _TOKEN: Final = re.compile(r"\{(instance_id|repo|base_commit|problem_statement|h
 
 
 def load(source: Source, options: Options) -> Plan:
-    """Read instances, choose among them, and make a task of each."""
     if options.choose("docker"):
         raise InputError(_NO_DOCKER.format("--docker" if options.given.get("docker") else "SWEBENCH_USE_DOCKER"))
     reading = Reading(source.name)
@@ -146,7 +145,6 @@ class _Settings:
             raise InputError(f"--no-mcp: agent {self.agent!r} has no option for that (only {known}); leave it out")
 
     def make_task(self, instance: Instance, repo: str) -> TaskSpec:
-        """The task of an instance."""
         options, levels = self.options, ((self.agent, self.model),)
         hidden = HiddenTests(
             patch=instance.test_patch,

@@ -66,11 +66,9 @@ class InstanceResults(OwnedFile):
         self._ended: dict[str, dict[str, Any]] = {}
 
     def find_fault(self, document: Any) -> str | None:
-        """See `ExportFile`."""
         return None if isinstance(document, dict) else "is no object"
 
     def has_ended(self, document: Any) -> bool:
-        """See `OwnedFile`."""
         return bool(document.get("ended_at"))
 
     def carry_over(self, tasks: Sequence[TaskSpec]) -> tuple[Export, set[str]]:
@@ -92,7 +90,6 @@ class InstanceResults(OwnedFile):
                 outside.replace_below(artifacts, ".gitignore", b"*\n", durable=False)
 
     def make_first(self, folder: int, shown: Shown) -> dict[str, Any]:
-        """See `ExportFile`."""
         return self._summarise(shown, _load_others(folder, shown.spec))
 
     def find_outputs(self, session: SessionDir) -> str | None:
@@ -102,7 +99,6 @@ class InstanceResults(OwnedFile):
         return str(self._runs) if is_ours else None
 
     def parts(self, shown: Shown, *, durable: bool, failed: bool) -> Iterator[tuple[str, Callable[[], None]]]:
-        """See `ExportFile`."""
         lacks = f"{self._folder} does not show all results"
         yield lacks, partial(self._write_instances, shown, durable=durable)
         yield lacks, partial(self._write_run, shown, durable=durable)

@@ -8,13 +8,12 @@ import secrets
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import field, replace
-from functools import reduce
 from pathlib import Path
 from typing import IO, Final
 
 from sessionrun.checks.crossing import TITLES, State
 from sessionrun.checks.requests import OBJECTS, ProveRequest
-from sessionrun.checks.runners import RanTests, Tests, find_runners, merge, read_junit
+from sessionrun.checks.runners import RanTests, Tests, find_contradiction, find_runners, read_junit
 from sessionrun.checks.running import run_counted, word_counts
 from sessionrun.checks.testing import TEST_FILES, compile_patterns
 from sessionrun.git.git import Git
@@ -50,7 +49,7 @@ class Ran:
     passed: bool
     why: str | None = None
     counts: Counts | None = None
-    tests: RanTests | None = None
+    tests: RanTests = RanTests()
     canaries: Mapping[str, bool] = field(default_factory=dict)
 
 
@@ -144,8 +143,7 @@ class Trials:
             junit = self.folder.absolute() / f"{name}-junit"
             ran = Ran(False, why) if shell is None else _run_all(self.request, shell, output, stream, junit)
         if planted is not None:
-            seen = find_seen(planted, _read_from(output, 0), ran.tests or RanTests())
-            return replace(ran, canaries=seen)
+            return replace(ran, canaries=find_seen(planted, _read_from(output, 0), ran.tests.words))
         if not ran.passed:
             tell_end(output)
         return ran
@@ -174,12 +172,11 @@ class Trials:
 
 
 def tell_end(output: Path) -> None:
-    """Print the end of what a check printed."""
     print(read_tail(output)[-_TOLD_BYTES:].decode("utf-8", "replace"), flush=True)
 
 
 def _run_all(request: ProveRequest, shell: Shell, output: Path, stream: IO[bytes], junit: Path) -> Ran:
-    found: list[tuple[str, Tests]] = []
+    why, counts, ran = None, None, RanTests()
     printed, begun = output.stat().st_size, _date_reports(shell.directory)
     for number, command in enumerate(request.check.commands, 1):
         place = junit.with_name(f"{junit.name}-{number}.xml")
@@ -187,17 +184,16 @@ def _run_all(request: ProveRequest, shell: Shell, output: Path, stream: IO[bytes
         now = _date_reports(shell.directory)
         java = [("surefire", read_junit(path)) for path in now if now[path] != begun.get(path)]
         reports = [(runner, report) for runner, report in (("pytest", own_tests), *java) if report is not None]
-        tests = [report for _, report in reports]
-        found, begun = [*found, *reports], now
-        if why is None and tests and request.check.report == "read":
-            why = next((report.contradiction for report in tests if report.contradiction), None)
-            why = why or (None if any(report.counts.total for report in tests) else "no test was found")
+        for runner, report in reports:
+            counts = report.counts if counts is None else counts.plus(report.counts)
+            ran = ran.plus(_name(runner, report, shell.directory))
+        if why is None and request.check.report == "read":
+            why = find_contradiction([report for _, report in reports])
         if why is not None:
             why = f"{why} of: {' '.join(command.split())}"[:200]
             break
-    named = [_name(runner, report, shell.directory) for runner, report in found]
-    ran = merge(find_runners(_read_from(output, printed)), named)
-    counts = reduce(Counts.plus, (report.counts for _, report in found)) if found else None
+        begun = now
+    ran = ran.plus(RanTests({}, find_runners(_read_from(output, printed))))
     return Ran(why is None, why, counts, ran)
 
 
@@ -286,45 +282,34 @@ def plant(directory: Path, found: RanTests, test_files: Collection[str]) -> dict
 
 def _list_files(directory: Path, suffixes: Collection[str], test_files: Collection[str]) -> Iterator[str]:
     tests = compile_patterns(test_files or TEST_FILES)
-    for folder, folders, names in os.walk(directory):
-        folders[:] = sorted(set(folders) - _LEFT_OUT)
-        for name in sorted(names):
-            path = os.path.relpath(os.path.join(folder, name), directory)
-            suffix = os.path.splitext(name)[1]
-            if (
-                suffix in suffixes
-                and (tests.match(path) or suffix == ".rs")
-                and not os.path.islink(directory / path)
-            ):
-                yield path
+    for path in sorted(directory.rglob("*")):
+        name = path.relative_to(directory)
+        is_test = path.suffix in suffixes and (tests.match(str(name)) or path.suffix == ".rs")
+        if is_test and _LEFT_OUT.isdisjoint(name.parts) and path.is_file() and not path.is_symlink():
+            yield str(name)
 
 
 def word_canary(suffix: str, text: str, token: str) -> str | None:
     """The text of a test file with one more test, which fails; None: it has no tests of a known kind."""
     if suffix == ".py":
-        return (
-            None if "def test" not in text else text + (_UNITTEST if "TestCase" in text else _PYTHON).format(token)
-        )
+        canary = _UNITTEST if "TestCase" in text else _PYTHON
+        return text + canary.format(token) if "def test" in text else None
     if suffix == ".rs":
         return text + _RUST.format(token) if "#[test]" in text or "#[cfg(test)]" in text else None
     if suffix == ".go":
         return text + _GO.format(token) if '"testing"' in text and "func Test" in text else None
     if suffix == ".java":
-        package = next(
-            (name for name in ("org.junit.jupiter.api", "org.junit") if f"import {name}." in text), None
-        )
         end = text.rfind("}")
-        return None if package is None else text[:end] + _JAVA.format(token, package) + text[end:]
+        packages = [name for name in ("org.junit.jupiter.api", "org.junit") if f"import {name}." in text]
+        return text[:end] + _JAVA.format(token, packages[0]) + text[end:] if packages else None
     call = _CALL.search(text)
     return None if call is None else text + _SCRIPT.format(token, call[1])
 
 
-def find_seen(planted: Mapping[str, str], output: str, ran: RanTests) -> dict[str, bool]:
-    """Whether each test that was planted ran and failed, by its file."""
-    words = {name: word for name, word in ran.words.items() if any(token in name for token in planted.values())}
-    failed = [name for name, word in words.items() if word in ("failed", "error")]
-    named = {token for token in planted.values() if any(token in name for name in words)}
-    return {
-        file: any(token in name for name in failed) if token in named else token in output
-        for file, token in planted.items()
-    }
+def find_seen(planted: Mapping[str, str], output: str, words: Mapping[str, str]) -> dict[str, bool]:
+    """Whether each test that was planted ran and failed, by its file: by the reports, else by what was printed."""
+    seen = {}
+    for file, token in planted.items():
+        ends = [word for name, word in words.items() if token in name]
+        seen[file] = bool({"failed", "error"}.intersection(ends)) if ends else token in output
+    return seen

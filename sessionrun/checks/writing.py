@@ -28,13 +28,13 @@ from typing import Final
 import orjson
 
 from sessionrun.checks.answers import Unclear, apply_edits, read_edits, read_files
-from sessionrun.git.git import Git, GitError
+from sessionrun.git.git import Git
 from sessionrun.git.rooms import is_behind_link
 from sessionrun.model.checks import Brief
 from sessionrun.model.errors import JobFileError
 from sessionrun.model.frozen import frozen
 from sessionrun.session.prompt import BriefProblem, count_lines, read_inside, resolve_inside
-from sessionrun.store.files import NotRegular, read_regular, remove_empty, replace_file
+from sessionrun.store.files import NotRegular, read_regular, replace_file
 from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.store.outside import open_folder
 from sessionrun.worktrees.park import write_patch, write_worktree
@@ -227,7 +227,7 @@ def apply_patch(site: Site, patch: str, below: str, record: Path) -> list[str]:
         if applied is None:
             applied = _try_patch(site, index, patch, below, record)
             replace_file(record, orjson.dumps(applied), durable=True)
-        return _write_tree(site, index, applied)
+        return _write_tree(index, applied)
     finally:
         (site.folder / "patch-index").unlink(missing_ok=True)
 
@@ -284,18 +284,9 @@ def _refuse_changes(site: Site, index: Git, ground: str, before: str, after: str
             raise DoesNotApply(f"{name} is beyond a symbolic link")
 
 
-def _write_tree(site: Site, index: Git, applied: Applied) -> list[str]:
-    """Write what the patch changed, from the record alone."""
-    index("read-tree", applied.after)
-    rows = index.names("diff-tree", "-r", "-z", "--name-status", "--no-renames", applied.before, applied.after)
-    status, top = dict(zip(rows[1::2], rows[::2], strict=True)), site.git.directory
-    for name, letter in status.items():
-        if letter == "D":
-            if is_behind_link(top, name):
-                raise GitError(("apply",), 1, f"{name} is beyond a symbolic link")
-            (top / name).unlink(missing_ok=True)
-            remove_empty((top / name).parent, top)
-    kept = b"".join(os.fsencode(name) + b"\0" for name, letter in status.items() if letter != "D")
-    if kept:
-        index("checkout-index", "--force", "-z", "--stdin", stdin=kept)
-    return list(status)
+def _write_tree(index: Git, applied: Applied) -> list[str]:
+    """Write what the patch changed, from the record alone, and nothing else; the paths."""
+    index("read-tree", applied.before)
+    # a file that a sparse checkout leaves out is written, too: else the change of the patch would be lost
+    index("read-tree", "--reset", "-u", "--no-sparse-checkout", applied.before, applied.after)
+    return index.names("diff-tree", "-r", "-z", "--name-only", "--no-renames", applied.before, applied.after)

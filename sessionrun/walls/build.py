@@ -62,11 +62,11 @@ def raise_if_any(asked: WallsWish | None, *, builds: bool = False) -> Walls | No
     """
     if asked is None:
         return None
-    wish = _settle(asked)
-    built, env = _build(wish), wish.env
-    state = None if builds or wish.agent is None else find_program(wish.agent.argv[0])
-    if state is not None and wish.agent is not None:
-        own = Path(wish.folder).parent / WALLS_STATE / wish.agent.name
+    wish, agent = _settle(asked), asked.agent
+    state = None if agent is None else find_program(agent.argv[0])
+    built, env = _build(wish, state), wish.env
+    if state is not None and agent is not None:
+        own = Path(wish.folder).parent / WALLS_STATE / agent.name
         environ = {**os.environ, **env}
         built = add_state(built, state, own, environ, record=Path(wish.record) / LOGINS)
         env = {**locate_state(built.home, state, environ), **env}
@@ -131,13 +131,12 @@ def _connect(wish: WallsWish, built: Walls, env: Mapping[str, str], state: Progr
     return replace(built, proxy=str(folder / DOOR), env=inside, before=before)
 
 
-def _build(wish: WallsWish) -> Walls:
-    """The walls of a task, without the state of its agent."""
+def _build(wish: WallsWish, own: Program | None) -> Walls:
+    """The walls of a task, without the state of its agent, whose program is `own` if that is known."""
     tmp = Path(wish.folder, TMP_FOLDER)
     make_directories(tmp, 0o700)
     sandbox, repository, agent = wish.sandbox, wish.repository, wish.agent
     home, needed = find_home(), find_python()[1]
-    own = None if agent is None else find_program(agent.argv[0])
     shown = [*_find_shown(wish)]
     shown += [path for path in list_alternates(Path(repository.common_dir)) if os.path.isdir(path)]
     shown += list_borrowed(repository)
@@ -181,8 +180,7 @@ def _list_hidden(wish: WallsWish, top: str | None, needs: Sequence[str], visible
     yield from _hide(wish.repository.worktree_dir, () if wish.repository.upstream is not None else kept)
     if (beside := os.path.dirname(wish.worktree)) != wish.repository.worktree_dir:  # it stays, or was moved
         yield from _hide(beside, (wish.worktree,))
-    for folder in (wish.cache, *wish.hidden):
-        yield from _hide(folder, ())
+    yield from _hide(wish.cache, ())
     # the user's other results, and the index that names them, where they would be seen
     for folder in (*index.results_dirs(), str(index.index_path().parent)):
         if not is_hidden(folder, wish.sandbox.policy) or _is_below(folder, visible):

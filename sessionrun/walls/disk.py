@@ -88,7 +88,6 @@ class DiskWatch(DiskLook):
         self._limited: list[str] = []
 
     def hear(self, state: State, at: float, mono: float) -> Iterator[Event]:
-        """What is to be recorded now."""
         if len(state.tasks) != self._known:
             self._known = len(state.tasks)
             self._limited = [task.spec.id for task in state.tasks.values() if _limit_of(task)]

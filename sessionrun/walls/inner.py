@@ -230,7 +230,6 @@ def carry(proxy: str) -> None:
 
 
 def pump(source: "_socket.socket", sink: "_socket.socket") -> None:
-    """Carry what comes in one direction, to its end."""
     try:
         while chunk := source.recv(1 << 16):
             sink.sendall(chunk)

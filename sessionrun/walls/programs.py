@@ -38,7 +38,6 @@ _LINKS: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
 
 def find_bwrap() -> str | None:
-    """The absolute path of bubblewrap, or None."""
     return shutil.which("bwrap", path=leave_task(os.environ)["PATH"])
 
 

@@ -35,7 +35,6 @@ class WallsWish:
         record: the job's folder.
         cwd: where relative paths in variables begin.
         cache: the directory of what could be made again, as environments.
-        hidden: folders of which nothing is seen but what is the task's own.
         answers: files and folders from which the task could learn what judges it.
         links: paths that the worktree shares with the checkout.
         environment: where the environment of the task is; None: it has none.
@@ -60,7 +59,6 @@ class WallsWish:
     session: str
     cwd: str
     cache: str
-    hidden: tuple[str, ...] = ()
     answers: tuple[str, ...] = ()
     links: tuple[str, ...] = ()
     environment: str | None = None
@@ -78,7 +76,6 @@ class WallsWish:
 
     @property
     def group(self) -> str:
-        """The name of the control groups of the job."""
         return f"sessionrun-{self.session_id}-{self.job.replace('/', '-')}"
 
 

@@ -56,13 +56,11 @@ def keep_round(request: WorkspaceRequest, folder: Path) -> Kept:
         return keep_work(site, request.round, folder / PATCH)
 
 
-def list_changes(request: WorkspaceRequest, kept: Kept, folder: Path) -> list[tuple[str, str, str]]:
-    """What a round had changed: path, lines added, lines deleted ("-" for a binary file) of each file."""
-    words = ("diff-tree", "-r", "--numstat", "--no-renames", "--no-ext-diff", "-z")
+def show_changes(request: WorkspaceRequest, kept: Kept, folder: Path) -> str:
+    """What a round had changed, as git says it of at most 50 files; '' for nothing."""
+    words = ("diff-tree", "-r", "--stat=100", "--stat-count=50", "--no-renames", "--no-ext-diff")
     with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
-        lines = fence.main().names(*words, work_base(request.made), kept.tree)
-    rows = [line.split("\t", 2) for line in lines]
-    return [(path, added, deleted) for added, deleted, path in rows]
+        return fence.main()(*words, work_base(request.made), kept.tree).decode("utf-8", "replace")
 
 
 def begin_work(folder: Path) -> NoReturn:

@@ -144,12 +144,6 @@ def test_result_event(
     assert result.reason_class == reason_class
 
 
-def test_the_last_result_counts(scratch: Path) -> None:
-    bad = {**RESULT, "is_error": True}
-    assert read_stream(scratch, "claude", RESULT, bad).problem is not None
-    assert read_stream(scratch, "claude", bad, RESULT).problem is None
-
-
 CLAUDE = {"input_tokens": 1, "cache_read_input_tokens": 20, "output_tokens": 5}
 CACHED = {"input_tokens": 30, "output_tokens": 5}
 OF_STEP = {"input": 4, "output": 5, "cache": {"read": 20, "write": 6}}

@@ -25,7 +25,7 @@ from stages import make_program
 from test_documents import part
 
 from sessionrun.agents import table
-from sessionrun.agents.installed import Examined, Use, find_known, find_sign_in, find_unready, is_known_version
+from sessionrun.agents.installed import Examined, Use, find_sign_in, find_unready, is_known_version
 from sessionrun.agents.installed import examine as examine_agents
 from sessionrun.agents.programs import CALLERS, PROGRAMS, find_file
 from sessionrun.model.spec import AgentSpec
@@ -112,18 +112,6 @@ def test_a_file_or_a_variable_shows_who_is_signed_in(name: str, known: Any, tmp_
     assert find_sign_in(agent, environ, "linux") == ("yes", str(path))
 
 
-@pytest.mark.parametrize(
-    ("name", "variable", "file"),
-    [("qwen", "QWEN_HOME", "oauth_creds.json"), ("gemini", "GEMINI_CLI_HOME", ".gemini/oauth_creds.json")],
-)
-def test_a_log_in_is_looked_for_where_a_variable_says(name: str, variable: str, file: str, tmp_path: Path) -> None:
-    place = tmp_path / "elsewhere" / file
-    place.parent.mkdir(parents=True)
-    place.touch()
-    environ = {"HOME": str(tmp_path), variable: str(tmp_path / "elsewhere")}
-    assert find_sign_in(table.BUILTIN[name], environ, "linux") == ("yes", str(place))
-
-
 def test_credentials_are_not_opened(tmp_path: Path) -> None:
     """A FIFO in their place would hold up whoever opened it."""
     (tmp_path / "codex").mkdir()
@@ -131,11 +119,6 @@ def test_credentials_are_not_opened(tmp_path: Path) -> None:
     environ = {"HOME": "/nowhere", "CODEX_HOME": str(tmp_path / "codex")}
     assert find_sign_in(table.BUILTIN["codex"], environ, "linux")[0] == "yes"
     assert stat.S_ISFIFO((tmp_path / "codex" / "auth.json").stat().st_mode)
-
-
-def test_a_program_is_known_by_its_name() -> None:
-    assert find_known(AgentSpec("mine", ("/opt/my-agent",))) is None
-    assert find_known(AgentSpec("mine", ("/opt/codex",))) == PROGRAMS["codex"]
 
 
 def test_the_environment_of_an_agent_is_its_own(programs: Path) -> None:

@@ -212,11 +212,17 @@ def login(tmp_path: Path) -> tuple[Path, Path, Path]:
 
 
 def test_a_renewed_log_in_is_taken_back(login: tuple[Path, Path, Path]) -> None:
+    """The file of the agent's own lock stays: one that waits for it would else hold nothing."""
     users, copy, record = login
+    lock = Path(f"{users}.lock")
+    lock.write_text("of codex")
+    lock.chmod(0o644)
+    before = lock.stat().st_ino
     copy.write_bytes(NEW)
     kept = record.read_bytes()
     take_back(record)
     assert users.read_bytes() == NEW and users.stat().st_mode & 0o777 == 0o600
+    assert (lock.stat().st_ino, lock.read_text(), lock.stat().st_mode & 0o777) == (before, "of codex", 0o644)
     assert not record.exists()
     # as if this process had been killed before the record was gone, and the user had renewed
     users.write_bytes(NEWER)
@@ -268,16 +274,14 @@ def test_what_is_no_log_in_or_has_no_place_outside_stays_inside(login: tuple[Pat
     assert (users.read_bytes(), users.lstat().st_ino, users.stat().st_ino) == before
 
 
-def test_a_link_of_the_users_stays_one(tmp_path: Path) -> None:
-    for name in ("users", "own", "dotfiles"):
-        (tmp_path / name).mkdir()
-    real, copy = tmp_path / "dotfiles/auth.json", tmp_path / "own/auth.json"
-    real.write_bytes(OLD)
-    (tmp_path / "users/auth.json").symlink_to(real)
-    copy_logins(str(tmp_path / "users"), copy.parent, ["auth.json"], tmp_path / "record")
+def test_a_link_of_the_users_stays_one(login: tuple[Path, Path, Path]) -> None:
+    users, copy, record = login
+    real = users.rename(users.with_name("dotfile"))
+    users.symlink_to(real)
+    copy_logins(str(users.parent), copy.parent, ["auth.json"], record)
     copy.write_bytes(NEW)
-    take_back(tmp_path / "record")
-    assert real.read_bytes() == NEW and (tmp_path / "users/auth.json").is_symlink()
+    take_back(record)
+    assert real.read_bytes() == NEW and users.is_symlink()
 
 
 def test_a_log_in_that_is_being_renewed_is_left_alone(login: tuple[Path, Path, Path]) -> None:
@@ -289,26 +293,12 @@ def test_a_log_in_that_is_being_renewed_is_left_alone(login: tuple[Path, Path, P
     assert users.read_bytes() == OLD
 
 
-def test_the_file_of_an_agents_own_lock_stays_as_it_is(login: tuple[Path, Path, Path]) -> None:
-    """One that waits for the lock has opened this file: it would hold nothing if another one took its place."""
-    users, copy, record = login
-    lock = Path(f"{users}.lock")
-    lock.write_text("of codex")
-    lock.chmod(0o644)
-    before = lock.stat().st_ino
-    copy.write_bytes(NEW)
-    take_back(record)
-    assert users.read_bytes() == NEW
-    assert (lock.stat().st_ino, lock.read_text(), lock.stat().st_mode & 0o777) == (before, "of codex", 0o644)
-
-
 WRONG_TYPES: Final = b'[{"users": 1, "copy": 2, "digest": 3}]'
 
 
 @pytest.mark.parametrize("content", [b"", b"[", b"{}", b'[{"users": 1}]', b"[[]]", b"null", WRONG_TYPES])
 def test_a_damaged_record_means_nothing(tmp_path: Path, content: bytes) -> None:
-    record = tmp_path / "record"
-    record.write_bytes(content)
+    (record := tmp_path / "record").write_bytes(content)
     take_back(record)
     take_back(tmp_path / "none")
 

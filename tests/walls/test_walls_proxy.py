@@ -43,7 +43,6 @@ from sessionrun.walls.proxy.request import (
 )
 from sessionrun.walls.proxy.upstream import Unreachable, find_parent, keep_environment
 
-BIG = 100 << 20
 PIECE = random.Random(17).randbytes(1 << 20)
 KEY = JobKey("t", 1, 1, "work", 1)
 
@@ -253,7 +252,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.port = self.server_address[1]
         self.asked: list[str] = []
         self.half_sent, self.gate = threading.Event(), threading.Event()
-        self.files: dict[str, bytes] = {"/x": b"from the server\n"}
+        self.files: dict[str, bytes] = {"/x": b"from the server\n", "/slow": PIECE * 2}
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def handle_error(self, *_: Any) -> None:
@@ -266,22 +265,18 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         server = self.server
         server.asked.append(self.path)
-        size = BIG if self.path == "/big" else 2 * len(PIECE) if self.path == "/slow" else None
         content = server.files.get(self.path)
-        if size is None and content is None:
+        if content is None:
             self.send_error(404)
             return
         self.send_response(200)
-        self.send_header("Content-Length", str(size if content is None else len(content)))
+        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        if content is not None:
-            self.wfile.write(content)
-            return
-        for number in range((size or 0) // len(PIECE)):
-            self.wfile.write(PIECE)
-            if self.path == "/slow" and not number:
-                server.half_sent.set()
-                server.gate.wait(60)
+        self.wfile.write(content[: len(PIECE)])
+        if self.path == "/slow":
+            server.half_sent.set()
+            server.gate.wait(60)
+        self.wfile.write(content[len(PIECE) :])
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -567,6 +562,7 @@ def test_clients_of_all_kinds_reach_what_is_listed(walled: Walled, tmp_path: Pat
     subprocess.run(["git", "update-server-info"], cwd=bare, check=True)
     files = (path for path in bare.rglob("*") if path.is_file())
     walled.server.files |= {f"/r.git/{path.relative_to(bare)}": path.read_bytes() for path in files}
+    walled.server.files["/big"] = big = PIECE * 100
     base = f"http://127.0.0.1:{walled.server.port}"
     fetch = f"import urllib.request as u; print(u.urlopen('{base}/x').read().decode())"
     commands = [
@@ -587,10 +583,7 @@ def test_clients_of_all_kinds_reach_what_is_listed(walled: Walled, tmp_path: Pat
     assert said.count("from the server\n") == 2
     assert "first\n" in said, (walled.directory(session_id) / "task-a.err").read_text()
     assert ("1.2.3" in said) == (len(commands) == 5)
-    whole = hashlib.sha256()
-    for _ in range(BIG // len(PIECE)):
-        whole.update(PIECE)
-    assert whole.hexdigest() in said, "100 MB come through as they are"
+    assert hashlib.sha256(big).hexdigest() in said, "100 MB come through as they are"
     assert walled.load("explain", session_id)["denied"] == []
 
 

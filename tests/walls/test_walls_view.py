@@ -418,32 +418,22 @@ def test_clean_brings_out_commits_of_a_worktree_that_is_gone(project: WalledProj
 # Large files, by a program that does what Git LFS does: it keeps files by their digest.
 
 LFS = """\
-#!/usr/bin/env python3
-import hashlib, os, subprocess, sys
-common = subprocess.run(["git", "rev-parse", "--path-format=absolute", "--git-common-dir"], capture_output=True)
-common = common.stdout.decode().strip()
-def place(top, name):
-    return os.path.join(top, "lfs", "objects", name[:2], name[2:4], name)
-content = sys.stdin.buffer.read()
-if sys.argv[1] == "clean":
-    name = hashlib.sha256(content).hexdigest()
-    os.makedirs(os.path.dirname(place(common, name)), exist_ok=True)
-    with open(place(common, name), "wb") as stream:
-        stream.write(content)
-    print("version https://git-lfs.github.com/spec/v1")
-    print(f"oid sha256:{name}")
-    print(f"size {len(content)}")
-else:
-    name = content.decode().split("sha256:")[1].split()[0]
-    tops = [common]
-    try:
-        with open(os.path.join(common, "objects", "info", "alternates")) as lines:
-            tops += [os.path.dirname(line.strip()) for line in lines]
-    except OSError:
-        pass
-    found = [place(top, name) for top in tops if os.path.exists(place(top, name))]
-    with open(found[0], "rb") as stream:
-        sys.stdout.buffer.write(stream.read())
+#!/bin/sh -e
+place() { echo "$1/lfs/objects/$(echo $2 | cut -c1-2)/$(echo $2 | cut -c3-4)"; }
+common=$(git rev-parse --path-format=absolute --git-common-dir)
+if [ "$1" = clean ]; then
+    new=$(mktemp)
+    name=$(tee "$new" | sha256sum | cut -c1-64)
+    mkdir -p "$(place "$common" $name)"
+    printf 'version https://git-lfs.github.com/spec/v1\\noid sha256:%s\\nsize %d\\n' $name $(wc -c < "$new")
+    mv "$new" "$(place "$common" $name)/$name"
+else
+    name=$(sed -n 's/^oid sha256://p')
+    for top in "$common" $(sed 's|/objects$||' "$common/objects/info/alternates" 2>/dev/null); do
+        cat "$(place "$top" $name)/$name" 2>/dev/null && exit
+    done
+    exit 1
+fi
 """
 
 

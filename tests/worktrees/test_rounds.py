@@ -173,7 +173,8 @@ def test_a_hard_reset_spares_what_git_ignores_and_what_was_brought(sessionrun: C
     assert (task["branch"], task["worktree"]) == (None, None), "nothing was left to be kept"
     told = (folder_of(sessionrun, "a") / "a1-r1-check" / "feedback").read_text()
     head = "What you had changed, and what is taken back:"
-    assert f"\n{head}\n  a.txt: +1 -0\n  calc.py: +1 -0\n  deep/dir/new.txt: +1 -0\n" in told
+    stat = " a.txt            | 1 +\n calc.py          | 1 +\n deep/dir/new.txt | 1 +\n 3 files changed"
+    assert f"\n{head}\n\n{stat}" in told
     prompt = (folder_of(sessionrun, "a") / "a1-r2-work" / "prompt").read_text()
     assert prompt.startswith("case ")  # a script stays a script
     assert task["check"]["best_round"] == 2
@@ -519,6 +520,14 @@ def test_a_patch_counts_from_the_directory_of_the_task(tree: Tree) -> None:
     (tree.top / "sub").mkdir(exist_ok=True)
     (tree.top / "sub" / "inner.txt").write_text(GIVEN)
     assert tree.apply(inner, "sub") == ["sub/inner.txt"]
+
+
+def test_a_patch_reaches_what_a_sparse_checkout_leaves_out(project: Project) -> None:
+    project.run("sparse-checkout", "set", "--no-cone", "/sub/")
+    tree = Tree(project)
+    assert not (tree.top / "calc.py").exists()
+    assert tree.apply(PATCH) == ["calc.py"]
+    assert (tree.top / "calc.py").read_text() == MENDED
 
 
 def test_a_patch_moves_and_deletes(tree: Tree) -> None:

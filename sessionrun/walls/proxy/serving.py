@@ -55,7 +55,6 @@ class Denials:
             self._hosts |= {(found["host"], found["port"]): found for found in json.load(stream)["hosts"]}
 
     def add(self, host: str, port: int, why: str) -> None:
-        """Take note of a denial."""
         at = round(time.time(), 3)
         with self._lock:
             if (host, port) not in self._hosts and len(self._hosts) >= MOST:

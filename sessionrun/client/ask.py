@@ -227,16 +227,15 @@ def _look_for_refusal(session: SessionDir, request_id: str) -> None:
 
 
 def _speak(session: SessionDir, record: dict[str, Any], deadline: Deadline, is_moot: Callable[[], bool]) -> Fate:
-    """The same by a line of the FIFO, where it stays while that is open.
+    """The same by a line of the FIFO, where that stays while we have it open: until it was read, and again later.
 
-    The line is written until it was read, and again later.  The request is taken once it is recorded and shown or,
-    if the disk is full, at least read.
+    The request is taken once it is recorded and shown or, if the disk is full, at least read.
     """
     request_id, line = requests.spell_request(record)
     offset = session.journal_path.stat().st_size if session.journal_path.exists() else 0
     full = f"the disk is full, and no supervisor of session {session.session_id} takes the request"
     advice = f"{full}: make room on the disk of {session.path.parent}, then ask again"
-    fd = spoken_at = read_at = None
+    fd = spoken_at = read_at = None  # by the monotonic clock; None: not yet
     try:
         while True:
             is_alive, now = session.is_alive(), time.monotonic()

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import orjson
@@ -79,30 +79,22 @@ class Target(NamedTuple):
 
     def reload(self) -> Target:
         """The same tasks now."""
-        view = _load_newest(self.session, load_view(self.session, merged=False))
-        return self._replace(view=view, tasks=choose_tasks(view, self.ids))
+        return select(self.session, self.ids, newest=True)
 
 
 def select(session: SessionDir, names: Sequence[str] = (), *, newest: bool = False) -> Target:
     """What a request is about.  As a rule status.json says how that stands, and so no log has to be folded.
 
-    In a large session it is seconds old: a request that is about how tasks ended wants the `newest` view.
+    In a large session it is seconds old: a request that is about how tasks ended wants the `newest` view.  So does
+    any on a full disk, where status.json cannot be replaced.  It is ahead of a journal that is damaged: then
+    nothing behind the damage counts.
     """
     view = load_view(session, merged=False)
     if newest or view["disk_full"] is not None:
-        view = _load_newest(session, view)
+        with suppress(SessionrunError, OSError):  # the request is done all the same
+            if session.load_seq() > view["seq"]:
+                view, _ = load_history(session, merged=False)
     return Target(session, view, choose_tasks(view, names), bool(names))
-
-
-def _load_newest(session: SessionDir, view: View) -> View:
-    """The view, or that of the logs if they are ahead: status.json cannot always be replaced.
-
-    It is ahead of a journal that is damaged: then nothing behind the damage counts.
-    """
-    with suppress(SessionrunError, OSError):  # the request is done all the same
-        if session.load_seq() > view["seq"]:
-            view, _ = load_history(session, merged=False)
-    return view
 
 
 # --- the kinds ---
@@ -120,14 +112,13 @@ def _is_past(target: Target) -> bool:
 
 
 class Kind(NamedTuple):
-    """A kind of request: the fields of its record, and what it does if it cannot simply be taken."""
-
-    fields: tuple[str, ...]
-    resumes: bool
-    """Whether the session's processes are started for it if none is left."""
+    """A kind of request: what it does if it cannot simply be taken."""
 
     is_moot: Callable[[Target], bool]
     """Whether nothing is left to be done: then nothing is asked, or the request is withdrawn."""
+
+    resumes: bool = False
+    """Whether the session's processes are started for it if none is left."""
 
     ended: str = ""
     """Why it is refused if it is moot; empty: it counts as done."""
@@ -140,21 +131,17 @@ class Kind(NamedTuple):
 
 
 KINDS: Final[Mapping[str, Kind]] = {
-    "cancel": Kind(("tasks", "now"), True, _has_stopped, waits=True),
-    "hold": Kind(("tasks", "reason"), False, _is_past),
-    "release": Kind(("tasks",), False, _is_past),
-    "retry": Kind(("tasks", "outcomes", "change"), True, lambda _: False, refused="session {id} refuses that"),
-    "continue": Kind(("tasks", "text"), True, lambda _: False, refused="task {tasks[0]!r} cannot be continued"),
+    "cancel": Kind(_has_stopped, resumes=True, waits=True),
+    "hold": Kind(_is_past),
+    "release": Kind(_is_past),
+    "retry": Kind(lambda _: False, resumes=True, refused="session {id} refuses that"),
+    "continue": Kind(lambda _: False, resumes=True, refused="task {tasks[0]!r} cannot be continued"),
     "set": Kind(
-        ("max_parallel",),
-        False,
         lambda target: has_ended(target.view),
         ended="nothing of it runs any more",
         refused="session {id} cannot run {max_parallel} tasks at once",
     ),
     "add": Kind(
-        ("tasks", "agents", "prices", "resources", "leavings"),
-        False,
         lambda target: has_ended(target.view),
         ended="nothing was added: start a new one with sessionrun run FILE",
         refused="session {id} refused the tasks",
@@ -189,31 +176,20 @@ def send(
         StoreError: the request cannot be written, or was refused.
     """
     deadline, starts = Deadline(timeout_s), 0
-    line: _Line | None = None
     try:
         request_id, _ = requests.send_request(session, record)
     except requests.NoRoom:
-        line = _Line(session, record)
-
-    def is_taken() -> bool:
-        return not requests.has_request(session, request_id) if line is None else line.is_taken()
-
-    with nullcontext() if line is None else closing(line):
-        while not is_taken():
-            if not session.is_alive() and not is_taken():  # the last process may have taken it, and left since
-                if is_moot():
-                    if line is None:
-                        requests.drop_request(session, request_id)
-                    return "moot"
-                if line is not None:
-                    raise SessionGone(_advise(session))
-                starts += _resume(session, starts, may_resume=may_resume)
-            if not deadline.pause():
-                if line is not None and not line.spoken_at:
-                    raise StoreError(_advise(session))
-                return "late"
-    if line is None:
-        _look_for_refusal(session, request_id)
+        return _speak(session, record, deadline, is_moot)
+    while requests.has_request(session, request_id):
+        # the last process may have taken it, and left since
+        if not session.is_alive() and requests.has_request(session, request_id):
+            if is_moot():
+                requests.drop_request(session, request_id)
+                return "moot"
+            starts += _resume(session, starts, may_resume=may_resume)
+        if not deadline.pause():
+            return "late"
+    _look_for_refusal(session, request_id)
     return "taken"
 
 
@@ -250,77 +226,57 @@ def _look_for_refusal(session: SessionDir, request_id: str) -> None:
     raise Refused(f"session {session.session_id} refused the request; {session.log_path} says why", why)
 
 
-class _Line:
-    """A request as a line of the FIFO, where it stays while that is open.
+def _speak(session: SessionDir, record: dict[str, Any], deadline: Deadline, is_moot: Callable[[], bool]) -> Fate:
+    """The same by a line of the FIFO, where that stays while we have it open: until it was read, and again later.
 
-    It is written until it was read, and again later.  It is taken once it is recorded and shown or, if the disk is
-    full, at least read.
+    The request is taken once it is recorded and shown or, if the disk is full, at least read.
     """
-
-    def __init__(self, session: SessionDir, record: dict[str, Any]) -> None:
-        self._session = session
-        self._request_id, self._line = requests.spell_request(record)
-        self._offset = session.journal_path.stat().st_size if session.journal_path.exists() else 0
-        self._fd: int | None = None
-        self.spoken_at = 0.0
-        """When it was written last, so that a supervisor may have read it; 0: never."""
-        self._read_at: float | None = None
-
-    def is_taken(self) -> bool:
-        """Whether it was; writes it where that is due."""
-        now = time.monotonic()
-        seq = requests.find_recorded(self._session, self._request_id, self._offset)
-        shown = 0
-        with suppress(StoreError):
-            shown = (self._session.load_summary() or {"seq": 0})["seq"]
-        if seq is not None and (shown >= seq or not self._session.is_alive()):
-            return True
-        if self._read_at is not None and now - self._read_at > PATIENCE_S:
-            return True
-        if self._speak(now) or seq is not None:
-            self._read_at = self._read_at or now
-        return False
-
-    def close(self) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-        self._fd = None
-
-    def _speak(self, now: float) -> bool:
-        """Write the line if it is time for that; return whether all that was written has been read."""
-        self._fd = requests.open_wake(self._session) if self._fd is None else self._fd
-        if self._fd is None or requests.count_unread(self._fd) > 0:
-            return False
-        if self.spoken_at and now - self.spoken_at < SPEAK_AGAIN_S:
-            return True
-        if requests.speak(self._fd, self._line):
-            self.spoken_at = now
-        else:
-            self.close()
-        return False
-
-
-def _advise(session: SessionDir) -> str:
-    advice = f"make room on the disk of {session.path.parent}, then ask again"
-    return f"the disk is full, and no supervisor of session {session.session_id} takes the request: {advice}"
+    request_id, line = requests.spell_request(record)
+    offset = session.journal_path.stat().st_size if session.journal_path.exists() else 0
+    full = f"the disk is full, and no supervisor of session {session.session_id} takes the request"
+    advice = f"{full}: make room on the disk of {session.path.parent}, then ask again"
+    fd = spoken_at = read_at = None  # by the monotonic clock; None: not yet
+    try:
+        while True:
+            is_alive, now = session.is_alive(), time.monotonic()
+            seq, shown = requests.find_recorded(session, request_id, offset), 0
+            with suppress(StoreError):
+                shown = (session.load_summary() or {"seq": 0})["seq"]
+            is_recorded = seq is not None and (shown >= seq or not is_alive)
+            if is_recorded or (read_at is not None and now - read_at > PATIENCE_S):
+                return "taken"
+            if not is_alive:
+                if is_moot():
+                    return "moot"
+                raise SessionGone(advice)
+            fd = requests.open_wake(session) if fd is None else fd
+            is_drained = fd is not None and requests.count_unread(fd) == 0
+            if read_at is None and (seq is not None or (is_drained and spoken_at is not None)):
+                read_at = now
+            if fd is not None and is_drained and (spoken_at is None or now - spoken_at >= SPEAK_AGAIN_S):
+                if requests.speak(fd, line):
+                    spoken_at = now
+                else:  # its reader has left
+                    os.close(fd)
+                    fd = None
+            if not deadline.pause():
+                if spoken_at is None:
+                    raise StoreError(advice)
+                return "late"
+    finally:
+        if fd is not None:
+            os.close(fd)
 
 
 # --- the way of all ---
 
 
 def _ask(
-    kind: str,
-    target: Target,
-    timeout_s: float | None,
-    *,
-    about: Collection[str] | None = None,
-    progress: Progress | None = None,
-    **fields: Any,
+    kind: str, target: Target, timeout_s: float | None, progress: Progress | None = None, **fields: Any
 ) -> Reply:
-    """Make a request and wait until it is done; the reply is about the target's tasks, or those of these ids."""
+    """Make a request of these fields, and wait until it is done; the reply is about the target's tasks."""
     row, session_id = KINDS[kind], target.session.session_id
-    given = {"tasks": target.ids, **fields}
-    record = {"kind": kind, **{name: given[name] for name in row.fields}}
+    record = {"kind": kind, **fields}
 
     def is_moot() -> bool:
         return row.is_moot(target.reload())
@@ -346,12 +302,7 @@ def _ask(
     if fate == "moot" and row.ended:
         raise InputError(f"session {session_id} has ended, and {row.ended}")
     now = target.reload()
-    before, after = target.tasks, now.tasks
-    if about is not None:
-        before, after = (
-            [task for task in view["tasks"] if task["id"] in about] for view in (target.view, now.view)
-        )
-    return Reply(fate != "late", before, now.view, after)
+    return Reply(fate != "late", target.tasks, now.view, now.tasks)
 
 
 def _wait(row: Kind, target: Target, timeout_s: float | None, progress: Progress | None) -> Fate:
@@ -385,7 +336,8 @@ def cancel(
     progress: Progress | None = None,
 ) -> Reply:
     """Stop a session or some of its tasks, and wait until they have ended; `now` kills without grace."""
-    return _ask("cancel", select(session, tasks), timeout_s, progress=progress, now=now)
+    target = select(session, tasks)
+    return _ask("cancel", target, timeout_s, progress, tasks=target.ids, now=now)
 
 
 def cancel_all(
@@ -426,12 +378,14 @@ def hold(
     timeout_s: float = TAKEN_TIMEOUT_S,
 ) -> Reply:
     """Start nothing more of a session, or of some of its tasks, until `release`."""
-    return _ask("hold", select(session, tasks), timeout_s, reason=reason)
+    target = select(session, tasks)
+    return _ask("hold", target, timeout_s, tasks=target.ids, reason=reason)
 
 
 def release(session: SessionDir, tasks: Sequence[str] = (), *, timeout_s: float = TAKEN_TIMEOUT_S) -> Reply:
     """Let a session, or some of its tasks, go on after `hold`."""
-    return _ask("release", select(session, tasks), timeout_s)
+    target = select(session, tasks)
+    return _ask("release", target, timeout_s, tasks=target.ids)
 
 
 def set_width(session: SessionDir, width: int, *, timeout_s: float = TAKEN_TIMEOUT_S) -> Reply:
@@ -464,7 +418,8 @@ def retry(
     if asked is not None:
         state = load_history(session)[1].require()
         change = settle_change(state.spec, [state.tasks[name] for name in tried], asked, ready=ready)
-    return _ask("retry", target, timeout_s, about=every, outcomes=outcomes, change=change)
+    opened = target._replace(tasks=choose_tasks(target.view, every), named=True)
+    return _ask("retry", opened, timeout_s, tasks=target.ids, outcomes=outcomes, change=change)
 
 
 def continue_task(session: SessionDir, task: str, text: str, *, timeout_s: float = TAKEN_TIMEOUT_S) -> Reply:
@@ -476,7 +431,7 @@ def continue_task(session: SessionDir, task: str, text: str, *, timeout_s: float
 
     target = select(session, (task,), newest=True)
     check_follow_up(target.view, load_history(session)[1].require(), target.tasks[0], text)
-    return _ask("continue", target, timeout_s, text=text)
+    return _ask("continue", target, timeout_s, tasks=target.ids, text=text)
 
 
 def load_open(session: SessionDir) -> SessionSpec:
@@ -490,10 +445,13 @@ def add(session: SessionDir, addition: TasksAdded, *, timeout_s: float = TAKEN_T
     """Ask the session to take these tasks, and wait until it has."""
     from sessionrun.store.requests import MAX_BYTES
 
-    fields = {name: getattr(addition, name) for name in KINDS["add"].fields}
+    names = ("tasks", "agents", "prices", "resources", "leavings")
+    fields = {name: getattr(addition, name) for name in names}
     if len(orjson.dumps(fields)) > MAX_BYTES - 200:
         raise InputError(f"the tasks take more than {MAX_BYTES >> 20} MiB: add fewer at once")
-    return _ask("add", select(session), timeout_s, about={task.id for task in addition.tasks}, **fields)
+    reply = _ask("add", select(session), timeout_s, **fields)
+    added = {task.id for task in addition.tasks}
+    return reply._replace(before=[], tasks=[task for task in reply.view["tasks"] if task["id"] in added])
 
 
 def resume(session: SessionDir) -> bool:

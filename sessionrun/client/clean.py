@@ -92,10 +92,8 @@ def clean(
         name = each.repository, each.what, each.name
         by_name[name] = each if each.removed else by_name.get(name, each)
     found = [*(staying if named else ()), *by_name.values()]
-    if not directories:
-        return [each.show(dry_run=dry_run) for each in found]
-    has_removed = any(each.removed for each in found)
-    for path in find_trash(folder):
+    has_removed = directories and any(each.removed for each in found)
+    for path in find_trash(folder) if directories else ():
         if not dry_run:
             delete(path)
         if dry_run or not path.exists():
@@ -140,21 +138,20 @@ def choose(
     """The sessions to remove, oldest first, and why the others stay; see `clean`."""
     going, staying, left = [], [], keep
     for candidate in sorted(candidates, key=lambda candidate: candidate.ended_at, reverse=True):
-        why, status = None, candidate.view["status"]
+        status = candidate.view["status"]
         if not wanted.takes(candidate.view):
             why = f"it does not match {wanted.describe()}"
         elif not (status in states or (status in ENDED and is_in_state(candidate.view, states))):
-            hint = "; --state interrupted removes it too" if status == "interrupted" else ""
-            why = f"it is {status}{hint}"
+            why = f"it is {status}" + ("; --state interrupted removes it too" if status == "interrupted" else "")
         elif left > 0:
             left -= 1
             why = f"it is one of the newest {keep}"
         elif time.time() - candidate.ended_at < older_than_s:
             why = "it is not old enough"
-        if why is None:
-            going.append(candidate)
         else:
-            staying.append(_tell(candidate.session, False, why))
+            going.append(candidate)
+            continue
+        staying.append(_tell(candidate.session, False, why))
     return going[::-1], staying
 
 

@@ -14,7 +14,7 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -380,24 +380,26 @@ def diagnose(
     """
     folder = find_results_dir(results_dir)
     records: list[dict[str, Any]] = []
+
+    def look(about: str | None, find: Callable[[], list[Finding]], mend: Callable[[], list[Finding]]) -> None:
+        left = find()
+        fixed = mend() if fix and any(finding.fix for finding in left) else []
+        records.extend(_describe(about, finding, fixed=True) for finding in fixed)
+        records.extend(_describe(about, finding, fixed=False) for finding in (find() if fixed else left))
+
     if session_id:
         sessions = [open_session(results_dir, session_id)]
     else:
         sessions = sorted(iterate_sessions(folder), key=lambda session: session.session_id)
-        findings = check("machine_checks", folder)
-        fixed = apply_fixes(findings) if fix else []
-        left = check("machine_checks", folder) if fixed else findings
-        records += _describe(None, fixed, left)
+        find = partial(check, "machine_checks", folder)
+        look(None, find, lambda: apply_fixes(find()))
     marked = find_marked()
     for session in sessions:
         here = marked.get(session.session_id, [])
-        findings = examine(session, here)
-        fixed = repair(session, here) if fix and any(finding.fix for finding in findings) else []
-        left = examine(session, here) if fixed else findings
-        records += _describe(session.session_id, fixed, left)
+        look(session.session_id, partial(examine, session, here), partial(repair, session, here))
     for business in load_findings():
         wrong = business.check_clusters(sessions, session_id is None)
-        records += _describe(None, (), [replace(finding, check="cluster") for finding in wrong])
+        records += [_describe(None, replace(finding, check="cluster"), fixed=False) for finding in wrong]
     remaining = sum(not record["fixed"] for record in records)
     return {"findings": records, "session_count": len(sessions), "remaining": remaining}
 
@@ -435,16 +437,8 @@ def apply_fixes(findings: Sequence[Finding]) -> list[Finding]:
     return done
 
 
-def _describe(session_id: str | None, fixed: Sequence[Finding], left: Sequence[Finding]) -> list[dict[str, Any]]:
-    """Findings that a repair ended, and those that are left, as objects; of no session, or of several: None."""
+def _describe(session_id: str | None, finding: Finding, *, fixed: bool) -> dict[str, Any]:
+    """A finding as an object; of no session, or of several: None."""
     keys = ("check", "severity", "where", "what", "plan")
-    rows = [(finding, True) for finding in fixed] + [(finding, False) for finding in left]
-    return [
-        {
-            "session_id": session_id,
-            **{key: getattr(finding, key) for key in keys},
-            "fixable": finding.fix is not None,
-            "fixed": is_fixed,
-        }
-        for finding, is_fixed in rows
-    ]
+    shown = {key: getattr(finding, key) for key in keys}
+    return {"session_id": session_id, **shown, "fixable": finding.fix is not None, "fixed": fixed}

@@ -6,7 +6,7 @@ The keys of the objects made here are those of ``explain --json``; sessionrun(1)
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sessionrun.client.evidence import Evidence, Run, find_runs
@@ -80,7 +80,7 @@ def explain_session(grounds: Grounds) -> dict[str, Any]:
     held = [name for name in sorted(state.holds) if not (state.ended is not None and name in PACED)]
     return {
         **view,
-        "holds": [*_describe_request(state.held), *(_describe_hold(state, name) for name in held)],
+        "holds": _describe_holds(state, state.held, held),
         "tokens": [_describe_token(grounds, name) for name in sorted(state.spec.resources)],
         "causes": dict(sorted(Counter(causes).items())),
         "landings": dict(sorted(Counter(str(task["landing"]["status"]) for task in works).items())),
@@ -126,10 +126,7 @@ def _explain_task(grounds: Grounds, shown: Mapping[str, Any]) -> dict[str, Any]:
         "needs": [
             {"id": need, "status": at and status_word(at), "outcome": at and at.outcome} for need, at in needs
         ],
-        "holds": [
-            *_describe_request(task.held if waits and task.is_held else None),
-            *(_describe_hold(state, name) for name in stopped),
-        ],
+        "holds": _describe_holds(state, task.held if waits and task.is_held else None, stopped),
         "tokens": [_describe_token(grounds, name, task) for name in short],
         "budget": describe_wait(state, task) if lacking else None,
         "retry_at": format_time(retry_at) if retry_at is not None and retry_at > grounds.evidence.now else None,
@@ -201,17 +198,20 @@ def _tell_token(token: Mapping[str, Any]) -> str:
     return f"{token['resource']}: {used} of {token['capacity']} {what} by {holders}{wants}"
 
 
-def _describe_request(reason: str | None) -> list[dict[str, Any]]:
-    return [] if reason is None else [{"resource": REQUEST, "reason": reason, "until": None}]
-
-
-def _describe_hold(state: State, resource: str) -> dict[str, Any]:
-    if resource not in state.holds:
-        canary = state.providers[resource].canary
-        return {"resource": resource, "reason": f"{canary or 'one task'} goes first after a limit", "until": None}
-    hold = state.holds[resource]
-    until = None if hold.until is None else format_time(hold.until + state.wall_offset)
-    return {"resource": resource, "reason": hold.reason, "until": until}
+def _describe_holds(state: State, asked: str | None, resources: Iterable[str]) -> list[dict[str, Any]]:
+    """The hold that a user `asked` for, with this reason, and those of resources."""
+    holds: list[dict[str, Any]] = []
+    if asked is not None:
+        holds.append({"resource": REQUEST, "reason": asked, "until": None})
+    for name in resources:
+        if name in state.holds:
+            hold = state.holds[name]
+            until = None if hold.until is None else format_time(hold.until + state.wall_offset)
+            holds.append({"resource": name, "reason": hold.reason, "until": until})
+        else:
+            first = state.providers[name].canary or "one task"
+            holds.append({"resource": name, "reason": f"{first} goes first after a limit", "until": None})
+    return holds
 
 
 def _describe_token(grounds: Grounds, resource: str, task: TaskState | None = None) -> dict[str, Any]:

@@ -39,7 +39,12 @@ _MARKS: Final = {"pipx_metadata.json": "pipx", "uv-receipt.toml": "uv tool", "..
 
 def lack(verb: str, library: str | None, extra: str) -> InputError:
     """The refusal of a verb whose library is not installed; it names the command that helps here."""
-    wanted, python = shlex.quote(f"sessionrun[{extra}]{_find_source()}"), shlex.quote(sys.executable)
+    # where the package came from if no index had it, as a requirement says it
+    texts = [one.read_text("direct_url.json") for one in distributions(name="sessionrun")]
+    origin = json.loads((texts and texts[0]) or "{}")
+    git = origin.get("vcs_info")
+    source = f" @ git+{origin['url']}@{git['commit_id']}" if git else f" @ {origin['url']}" if origin else ""
+    wanted, python = shlex.quote(f"sessionrun[{extra}]{source}"), shlex.quote(sys.executable)
     adds = _ADDS[find_installer()].format(wanted=wanted, verb=verb, extra=extra, python=python)
     return InputError(f"{verb}: {library} is not installed; {adds}")
 
@@ -56,14 +61,6 @@ def find_installer() -> str:
     """The tool that made the environment, a key of the table: each tool leaves a file there that tells."""
     found = (name for mark, name in _MARKS.items() if Path(sys.prefix, mark).exists())
     return next(found, "pip" if find_spec("pip") else "uv")
-
-
-def _find_source() -> str:
-    """Where the package came from if no index had it, as a requirement says it."""
-    texts = [one.read_text("direct_url.json") for one in distributions(name="sessionrun")]
-    origin = json.loads((texts and texts[0]) or "{}")
-    git = origin.get("vcs_info")
-    return f" @ git+{origin['url']}@{git['commit_id']}" if git else f" @ {origin['url']}" if origin else ""
 
 
 # --- agents ---

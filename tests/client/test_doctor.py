@@ -47,10 +47,6 @@ def found(session: SessionDir) -> list[tuple[str, str]]:
     return [(finding.check, finding.severity) for finding in examine(session, [])]
 
 
-def edit(path: Path, change: Callable[[bytes], bytes]) -> None:
-    path.write_bytes(change(path.read_bytes()))
-
-
 def append(path: Path, *payloads: bytes) -> None:
     log = AppendLog(path)
     log.append(payloads)
@@ -80,14 +76,39 @@ def test_sound_sessions_and_a_sound_environment_have_no_findings(sessionrun: Com
 # --- one damage for each check ---
 
 
-def _replace(name: str, make: Callable[[Path], object]) -> Damage:
-    """Something else in the place of one of our names."""
+def _change(name: str, change: Callable[[bytes], bytes]) -> Damage:
+    def damage(session: SessionDir) -> None:
+        path = session.path / name
+        path.write_bytes(change(path.read_bytes()))
 
-    def plant(session: SessionDir) -> None:
+    return damage
+
+
+def _end(name: str, more: bytes) -> Damage:
+    return _change(name, lambda content: content + more)
+
+
+def _cut(name: str) -> Damage:
+    return _change(name, lambda content: content[:-9])
+
+
+def _reseal(name: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Damage:
+    """Other content, as a writer of it would have sealed it."""
+    return _change(name, lambda content: reseal(change(json.loads(content))))
+
+
+def _add(name: str, record: bytes) -> Damage:
+    return lambda session: append(session.path / name, record)
+
+
+def _replace(name: str, make: Callable[[Path], object] = lambda path: None) -> Damage:
+    """Something else, or nothing, in the place of one of our names."""
+
+    def damage(session: SessionDir) -> None:
         (session.path / name).unlink()
         make(session.path / name)
 
-    return plant
+    return damage
 
 
 def _link(path: Path) -> None:
@@ -102,33 +123,16 @@ def _fail_all(status: dict[str, Any]) -> dict[str, Any]:
     return {**status, "tasks": [{**task, "outcome": "failed"} for task in status["tasks"]]}
 
 
-def _reseal_status(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Damage:
-    return lambda session: edit(session.status_path, lambda content: reseal(change(json.loads(content))))
-
-
 def _forge_seq(session: SessionDir) -> None:
     record = json.loads(session.journal_path.read_bytes().splitlines()[0][9:])
     append(session.journal_path, json.dumps({**record, "seq": 99}).encode())
-    for path in (session.status_path, session.summary_path):  # as a writer of these would have it
-        content = json.loads(path.read_bytes())
-        path.write_bytes(reseal({**content, "seq": 99}))
-
-
-def _change(name: str, change: Callable[[bytes], bytes]) -> Damage:
-    return lambda session: edit(session.path / name, change)
-
-
-def _add(name: str, record: bytes) -> Damage:
-    return lambda session: append(session.path / name, record)
-
-
-def _remove(name: str) -> Damage:
-    return lambda session: (session.path / name).unlink()
+    for name in ("status.json", "summary"):
+        _reseal(name, lambda content: {**content, "seq": 99})(session)
 
 
 DAMAGES: dict[str, tuple[Damage, list[str], bool]] = {
     # what is done, the checks that find it, whether --fix repairs it
-    "spec damaged": (_change("spec.json", lambda content: content[:-9]), ["spec"], False),
+    "spec damaged": (_cut("spec.json"), ["spec"], False),
     "spec of another": (
         _change("spec.json", lambda content: content.replace(b'"session_id":"', b'"session_id":"o')),
         ["spec", "status", "summary"],
@@ -139,19 +143,19 @@ DAMAGES: dict[str, tuple[Damage, list[str], bool]] = {
         ["journal"],
         False,
     ),
-    "journal torn": (_change("journal", lambda content: content + b"0123"), ["journal"], True),
-    "journal ends in zeros": (_change("journal", lambda content: content + b"\0" * 9 + b"\n"), ["journal"], False),
-    "ledger torn": (_change("ledger", lambda content: content + b"0123"), ["ledger"], True),
+    "journal torn": (_end("journal", b"0123"), ["journal"], True),
+    "journal ends in zeros": (_end("journal", b"\0" * 9 + b"\n"), ["journal"], False),
+    "ledger torn": (_end("ledger", b"0123"), ["ledger"], True),
     "ledger damaged": (_change("ledger", lambda content: b"#" + content[1:]), ["ledger"], False),
     "ledger cut": (_change("ledger", lambda content: b""), ["ledger"], False),
     "number doubled": (_forge_seq, ["sequence"], False),
     "unknown event": (_add("journal", b'{"ev":"X","seq":99}'), ["records"], False),
     "unknown process record": (_add("ledger", b"? what"), ["records"], False),
-    "status gone": (_remove("status.json"), ["status"], True),
-    "status damaged": (_change("status.json", lambda content: content[:-9]), ["status"], True),
-    "status stale": (_reseal_status(lambda status: {**status, "seq": 1}), ["status"], True),
-    "status false": (_reseal_status(_fail_all), ["status"], True),
-    "summary gone": (_remove("summary"), ["summary"], True),
+    "status gone": (_replace("status.json"), ["status"], True),
+    "status damaged": (_cut("status.json"), ["status"], True),
+    "status stale": (_reseal("status.json", lambda status: {**status, "seq": 1}), ["status"], True),
+    "status false": (_reseal("status.json", _fail_all), ["status"], True),
+    "summary gone": (_replace("summary"), ["summary"], True),
     "logs behind": (
         _change("journal", lambda content: b"".join(content.splitlines(True)[:-1])),
         ["status", "summary", "interrupted"],
@@ -255,10 +259,8 @@ def test_a_directory_in_which_no_session_began(sessionrun: Command, ended: Sessi
     empty.mkdir(mode=0o700)
     done = sessionrun("doctor")
     assert done.returncode == 1
-    assert (
-        f"{empty.relative_to(sessionrun.cwd)}/spec.json: its launcher was killed before the session began"
-        in done.stdout
-    )
+    where = f"{empty.relative_to(sessionrun.cwd)}/spec.json"
+    assert f"{where}: its launcher was killed before the session began" in done.stdout
     fd = SessionDir(empty).hold_lock("lock")  # it is just being made
     assert sessionrun("doctor").returncode == 0
     os.close(fd)
@@ -373,17 +375,15 @@ def environment_findings(results: Path) -> list[tuple[str, str]]:
 
 
 def test_the_results_directory(tmp_path: Path) -> None:
-    results = tmp_path / "results"
+    results, refused = tmp_path / "results", [("results", "error")]
     assert environment_findings(results) == []
     results.mkdir()
-    assert environment_findings(results) == []
-    results.chmod(0o777)
-    assert environment_findings(results) == [("results", "error")]
-    results.chmod(0o1777)
-    assert environment_findings(results) == []
+    for mode, findings in ((0o755, []), (0o777, refused), (0o1777, [])):
+        results.chmod(mode)
+        assert environment_findings(results) == findings
     results.rmdir()
     results.write_text("")
-    assert environment_findings(results) == [("results", "error")]
+    assert environment_findings(results) == refused
 
 
 def test_a_disk_that_is_nearly_full(small_disk: Path) -> None:
@@ -405,10 +405,9 @@ def test_git_that_is_missing_or_old(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     folder = tmp_path / "bin"
     monkeypatch.setenv("PATH", str(folder))
     assert environment_findings(tmp_path) == [("git", "warning")]
-    make_program(folder / "git", "echo git version 2.20.1")
-    assert environment_findings(tmp_path) == [("git", "warning")]
-    make_program(folder / "git", "echo git version 2.34.0")
-    assert environment_findings(tmp_path) == []
+    for version, findings in (("2.20.1", [("git", "warning")]), ("2.34.0", [])):
+        make_program(folder / "git", f"echo git version {version}")
+        assert environment_findings(tmp_path) == findings
     for line in ("git version", "git version banana", "git version 2.x", "", "2.40.1"):
         make_program(folder / "git", f"echo '{line}'")
         (finding,) = check("machine_checks", tmp_path)

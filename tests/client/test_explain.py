@@ -306,7 +306,7 @@ def words_of(record: dict[str, Any]) -> dict[str, tuple[str, list[str]]]:
     return {task: (told["step"], told["lines"]) for task, told in tellings.items() if told}
 
 
-def test_each_verb_has_the_same_words(sessionrun: Command, tmp_path: Path) -> None:
+def test_each_verb_has_the_same_words_and_logs_the_whole(sessionrun: Command, tmp_path: Path) -> None:
     session_id = sessionrun.finished(STEPS, "--agent", "shell")
     for verb, *words in (("results",), ("results", "--failed"), ("status", "--brief"), ("explain", *TOLD, "fine")):
         assert words_of(json.loads(sessionrun(verb, session_id, *words, "--json").stdout)) == TOLD, verb
@@ -318,10 +318,6 @@ def test_each_verb_has_the_same_words(sessionrun: Command, tmp_path: Path) -> No
     assert words_of(tools.results(session_id)) == {task: TOLD[task] for task in ("checked", "set", "unrun")}
     sessionrun("report", session_id, "-o", str(tmp_path / "page"))
     assert "Check, last lines" in (tmp_path / "page").read_text()
-
-
-def test_the_whole_of_a_step(sessionrun: Command) -> None:
-    session_id = sessionrun.finished(STEPS, "--agent", "shell")
     last = sessionrun("logs", session_id, "checked", "--check").stdout
     first = sessionrun("logs", session_id, "checked", "--check", "--round", "1", "-f").stdout
     assert (first.count("round\n"), last.count("round\n")) == (1, 2)
@@ -332,14 +328,11 @@ def test_the_whole_of_a_step(sessionrun: Command) -> None:
     assert (nothing.returncode, nothing.stdout) == (0, "") and "no gate" in nothing.stderr
     wrong = sessionrun("logs", session_id, "--round", "1")
     assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
-
-
-def test_many_failures_share_their_room(sessionrun: Command) -> None:
-    session = SessionDir(sessionrun.directory(sessionrun.finished(STEPS, "--agent", "shell")))
+    session = SessionDir(sessionrun.directory(session_id))
     (failed, *_) = (session.load_status() or {})["tasks"]
     for room, lines in ((30, None), (40, ["FAILED test_a: 3 is not 42", "Error 1"]), (10_000, TOLD["checked"][1])):
-        (shown,) = add_tellings(session, [failed], room)
-        assert (shown.get("telling") and shown["telling"]["lines"]) == lines
+        (told,) = add_tellings(session, [failed], room)
+        assert (told.get("telling") and told["telling"]["lines"]) == lines
     assert all("telling" not in task for task in add_tellings(session, [failed] * 100, 1600))
 
 

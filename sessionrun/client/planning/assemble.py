@@ -72,7 +72,13 @@ def agents_of(tasks: Iterable[TaskSpec]) -> set[str]:
 def foresee(draft: Draft) -> Draft:
     """What the user should know before the start: of a budget, a verdict, a check, a prompt that will not do."""
     spec = draft.spec
-    judgement = foresee_judgement(spec)
+    total, judgement = len(spec.tasks), []
+    mute = {name for name, agent in spec.agents.items() if agent.prompt_kind == "script"}
+    if count := sum(bool(task.check and task.check.verify) and task.agent in mute for task in spec.tasks):
+        judgement.append(f"{count} of {total} tasks get no verdict: scripts do not judge")
+    if count := sum(hides_tests(task) and task.sandbox is None for task in spec.tasks):
+        which = "1 task" if count == 1 else f"{count} tasks"
+        judgement.append(f"hidden tests are readable: {which} of {total} without walls; see --sandbox project")
     return draft.remark(*foresee_costs(spec), *judgement, *foresee_programs(spec), *foresee_prompts(spec))
 
 
@@ -103,18 +109,6 @@ def foresee_costs(spec: SessionSpec) -> list[str]:
         f"{remark}; the cost of its {'one task' if count == 1 else f'{count} tasks'} comes on top of the budget"
         for remark, count in remarks.items()
     ]
-
-
-def foresee_judgement(spec: SessionSpec) -> list[str]:
-    """Verdicts that no script will give, and whether agents can read the tests by which they are judged."""
-    total, remarks = len(spec.tasks), []
-    mute = {name for name, agent in spec.agents.items() if agent.prompt_kind == "script"}
-    if count := sum(bool(task.check and task.check.verify) and task.agent in mute for task in spec.tasks):
-        remarks.append(f"{count} of {total} tasks get no verdict: scripts do not judge")
-    if count := sum(hides_tests(task) and task.sandbox is None for task in spec.tasks):
-        which = "1 task" if count == 1 else f"{count} tasks"
-        remarks.append(f"hidden tests are readable: {which} of {total} without walls; see --sandbox project")
-    return remarks
 
 
 def foresee_programs(spec: SessionSpec) -> list[str]:

@@ -99,27 +99,6 @@ def find_room(max_bytes: int, taken: int) -> int:
 # --- as a record ---
 
 
-class _Source(NamedTuple):
-    """A task as it is told, and the files of which parts come to its texts, by their keys."""
-
-    task: Task
-    record: dict[str, Any]
-    files: dict[str, Path]
-
-    def measure(self) -> Part:
-        """How much room the task takes, and its whole files."""
-        needs = []
-        for path in self.files.values():  # one that is long is not measured: its size says enough
-            size = find_tail(path, 0)
-            needs.append(size if size > SHORT_BYTES else _measure(_read(path, 0, size)))
-        return Part(len(orjson.dumps(self.record)) + 1, needs)
-
-    def excerpt(self, rooms: Sequence[int]) -> dict[str, str]:
-        """The texts, each cut to its room."""
-        files = zip(self.files.items(), rooms, strict=True)
-        return {key: make_excerpt(path, room, _measure).text for (key, path), room in files}
-
-
 def describe_digest(
     session: SessionDir,
     view: Mapping[str, Any],
@@ -135,9 +114,8 @@ def describe_digest(
     head = {**{key: view[key] for key in _HEAD_KEYS}, "rest": _tell_rest(view)}
     ends = {"more_failed": [], "more_failed_numbers": [], "more_fine": 10**10, "tasks": []}
     room = find_room(max_bytes, len(spell({**head, **ends})))
-    worded = add_tellings(session, [dict(task) for task in tasks], room // 2)
-    sources = [_find_source(session, task) for task in sorted(worded, key=needs_look, reverse=True)]
-    bad = [source.task for source in sources if needs_look(source.task)]
+    ordered = sorted(add_tellings(session, [*map(dict, tasks)], room // 2), key=needs_look, reverse=True)
+    bad = [task for task in ordered if needs_look(task)]
     by_id = _measure_names([task["id"] for task in bad]) <= room // 2
 
     def name(place: int) -> list[str]:
@@ -148,21 +126,26 @@ def describe_digest(
         raise InputError(
             f"{len(bad)} tasks need attention; their names take {lacking} bytes more: ask for more, or name tasks"
         )
-    parts = [source.measure() for source in sources]
-    shares = share(parts, room, LEAST_TEXT, lambda place: _measure_names(name(place)))
-    fitting = zip(sources[: len(shares)], shares, strict=True)
-    shown = sorted(fitting, key=lambda pair: int(pair[0].task["num"]))
+    sources = [_describe_task(session, task) for task in ordered]
+    shares = share([part for *_, part in sources], room, LEAST_TEXT, lambda place: _measure_names(name(place)))
+    shown = []
+    for (record, files, _), rooms in zip(sources, shares, strict=False):
+        texts = zip(files.items(), rooms, strict=True)
+        shown.append({**record, **{key: make_excerpt(path, room, _measure).text for (key, path), room in texts}})
     return {
         **head,
         "more_failed": name(len(shares)) if by_id else [],
         "more_failed_numbers": [] if by_id else name(len(shares)),
         "more_fine": len(sources) - max(len(bad), len(shares)),
-        "tasks": [{**source.record, **source.excerpt(rooms)} for source, rooms in shown],
+        "tasks": sorted(shown, key=lambda record: int(record["num"])),
     }
 
 
-def _find_source(session: SessionDir, task: Task) -> _Source:
-    """A task with its answer and, if it is not fine and has some, with its standard error."""
+def _describe_task(session: SessionDir, task: Task) -> tuple[dict[str, Any], dict[str, Path], Part]:
+    """What is told of a task, the files of which parts come to its texts, by their keys, and what room all takes.
+
+    The files are its answer and, if it is not fine and has some, its standard error.
+    """
     reason = str(task["reason"] or "")
     telling = task.get("telling")
     record = {key: task[key] for key in _TASK_KEYS}
@@ -175,7 +158,7 @@ def _find_source(session: SessionDir, task: Task) -> _Source:
         files["stderr_text"] = errors
     for key, path in files.items():
         record |= {key: "", _SIZES[key]: find_tail(path, 0)}
-    return _Source(task, record, files)
+    return record, files, Part(len(orjson.dumps(record)) + 1, [_measure_file(path) for path in files.values()])
 
 
 def _find_ranges(tasks: Sequence[Task]) -> list[str]:
@@ -197,6 +180,12 @@ def _measure_names(names: Sequence[str]) -> int:
 def _measure(text: str) -> int:
     """How many bytes a text takes inside of its quotes."""
     return len(orjson.dumps(text)) - 2
+
+
+def _measure_file(path: Path) -> int:
+    """The same of a file; one that is long is not read: its size says enough."""
+    size = find_tail(path, 0)
+    return size if size > SHORT_BYTES else _measure(_read(path, 0, size))
 
 
 def _tell_rest(view: Mapping[str, Any]) -> str:

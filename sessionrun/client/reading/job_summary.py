@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sessionrun.model.checks import CheckReport
-from sessionrun.model.errors import JobFileError
-from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import JOB_STATUS, SessionSpec
 from sessionrun.session.exports import find_behind, word_job
-from sessionrun.store.jobfiles import load_answer
+from sessionrun.store.jobfiles import ANSWER, load_usable
 from sessionrun.store.session import SessionDir
 
 
@@ -55,8 +53,10 @@ def _describe(session: SessionDir, job_id: str, parts: Sequence[Mapping[str, Any
     work: dict[str, int] = {}
     earlier: list[str] = []
     for task in parts:
-        report = _find_report(session, task)
-        if report is not None:
+        folders = session.find_jobs(task["id"], task["attempt"], "check", max(1, task["round"]))
+        # one that cannot be read shows nothing here: the supervisor has judged by it
+        reports = (load_usable(folder / ANSWER, CheckReport) for folder in folders)
+        if (report := next(filter(None, reports), None)) is not None:
             (tests if task["id"] == f"{job_id}.test" else work).update(report.written)
             earlier += report.earlier
     return {
@@ -70,15 +70,3 @@ def _describe(session: SessionDir, job_id: str, parts: Sequence[Mapping[str, Any
         "retry_attempted": any(task["round"] > 1 or task["attempt"] > 1 for task in parts),
         "implicit_context_files": list(dict.fromkeys(earlier)),
     }
-
-
-def _find_report(session: SessionDir, task: Mapping[str, Any]) -> CheckReport | None:
-    key = JobKey(task["id"], task["attempt"], max(1, task["round"]), "check", 1)
-    for folder in session.find_starts(key):
-        try:
-            report = load_answer(folder, CheckReport)
-        except JobFileError:
-            continue  # the supervisor has judged by this report; what readers show from it is gone
-        if report is not None:
-            return report
-    return None

@@ -29,9 +29,7 @@ from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
     from sessionrun.client.evidence import Evidence
-    from sessionrun.engine.state import State
     from sessionrun.engine.status import Gone
-    from sessionrun.model.keys import JobKey
     from sessionrun.store.logs import LedgerJob
 
 NAMED: Final = 5
@@ -193,7 +191,7 @@ def _without_supervisor(evidence: Evidence, status: dict[str, Any]) -> dict[str,
     from sessionrun.engine.status import summarise
     from sessionrun.store import processes
 
-    state = evidence.require()
+    session, state = evidence.session, evidence.require()
     living: set[str] = set()
     gone: dict[str, Gone] = {}
     for key in [task.job.key for task in state.tasks.values() if task.job]:
@@ -204,19 +202,15 @@ def _without_supervisor(evidence: Evidence, status: dict[str, Any]) -> dict[str,
         if lives:
             living.add(key.task)
         elif key.phase in ("setup", "work"):  # the other phases are simply run again
-            gone[key.task] = _explain(job, lives)
-            if job.wait_status is None and lives is False and _is_whole(evidence.session, state, key):
-                outcome, why = gone[key.task]
-                gone[key.task] = outcome, f"{why}; its answer is complete, and resume counts it as a success"
+            outcome, why = _explain(job, lives)
+            if key.phase == "work" and job.wait_status is None and lives is False:
+                from sessionrun.agents import table
+
+                agent = state.spec.agents[state.tasks[key.task].agent]
+                if table.is_whole(agent, session.raw_path(key.task), session.error_path(key.task)):
+                    why += "; its answer is complete, and resume counts it as a success"
+            gone[key.task] = outcome, why
     return summarise(status, living, gone)
-
-
-def _is_whole(session: SessionDir, state: State, key: JobKey) -> bool:
-    """Whether the agent of a WORK job reported success before its process was gone."""
-    from sessionrun.agents import table
-
-    agent = state.spec.agents[state.tasks[key.task].agent]
-    return key.phase == "work" and table.is_whole(agent, session.raw_path(key.task), session.error_path(key.task))
 
 
 def _explain(job: LedgerJob, lives: bool | None) -> Gone:

@@ -13,7 +13,6 @@ from sessionrun.cli.options import (
     Count,
     Size,
     Words,
-    answering,
     cache_dir_option,
     flag,
     json_option,
@@ -21,13 +20,14 @@ from sessionrun.cli.options import (
     results_dir_option,
     since_option,
     valued,
+    verb,
 )
 from sessionrun.cli.render import escape
 from sessionrun.client.clean import CLEANED, clean, clean_cache
 from sessionrun.model.errors import InputError
 
 
-@answering("clean", json_option, cache_dir_option, results_dir_option)
+@verb("clean", json_option, cache_dir_option, results_dir_option)
 @click.argument("session_ids", metavar="[ID]...", nargs=-1)
 @valued("--older-than older_than_s", Age(), "Only sessions that ended longer ago than this: 7d, 12h, 30m.")
 @valued(

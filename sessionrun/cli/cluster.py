@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from sessionrun.cli.options import Answer, Duration, answering, flag, json_option, valued
+from sessionrun.cli.options import Answer, Duration, flag, json_option, valued, verb
 from sessionrun.cli.render import table_lines
 from sessionrun.model.errors import InputError
 
@@ -24,7 +24,7 @@ def command() -> None:
     """
 
 
-@answering("certs", json_option, parent=command)
+@verb("certs", json_option, parent=command)
 @click.argument("directory", required=False, type=click.Path(path_type=Path))
 def certs(directory: Path | None) -> Answer:
     """Make the certificates that the machines of a cluster share.
@@ -80,7 +80,7 @@ def node(address: str, name: str | None, slots: int | None, rescue: float | None
     return 0
 
 
-@answering("status", json_option, parent=command)
+@verb("status", json_option, parent=command)
 @click.argument("address")
 def status(address: str) -> Answer:
     """Show the nodes of the cluster whose scheduler is at ADDRESS, with what is left of their leases."""
@@ -102,7 +102,7 @@ def status(address: str) -> Answer:
     return Answer(shown, [*table, f"{len(rows)} nodes, {len(shown['sessions'])} sessions"])
 
 
-@answering("stop", json_option, parent=command)
+@verb("stop", json_option, parent=command)
 @click.argument("address")
 @flag("--force", "Also if jobs run: they are killed, and their tasks are lost.")
 @flag("--yes", "Do not ask; needed off a terminal.")

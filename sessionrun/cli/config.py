@@ -8,13 +8,13 @@ from pathlib import Path
 
 import click
 
-from sessionrun.cli.options import Answer, answering, flag, json_option
+from sessionrun.cli.options import Answer, flag, json_option, verb
 from sessionrun.cli.render import encode, table_lines, tell_value, write_bytes
 from sessionrun.client.schemas import NAMES, describe
 from sessionrun.model.asked import Sandbox
 
 
-@answering("config", json_option)
+@verb("config", json_option)
 @flag("--origin", "Also say where each setting is written.")
 def command(origin: bool) -> Answer:
     """Show the settings of configuration files and environment that are in use here.
@@ -43,7 +43,7 @@ def command(origin: bool) -> Answer:
 @click.command("schema")
 @click.argument("name", metavar="NAME", type=click.Choice(NAMES))
 @json_option
-def schema(name: str, as_json: bool) -> None:
+def schema(name: str) -> None:
     """Print the JSON Schema of NAME: plan, status.json, summary, notification, error, or a verb that takes --json.
 
     For example: sessionrun schema plan, sessionrun schema results.  It is JSON with and without --json.

@@ -111,7 +111,6 @@ def ask_each(
     ask: Callable[[SessionDir, tuple[str, ...]], Reply],
     *,
     waits: bool,
-    as_json: bool,
     quiet: bool = False,
     sync: bool = False,
 ) -> int:
@@ -125,13 +124,13 @@ def ask_each(
         if sync and reply.taken and reply.tasks:
             from sessionrun.cli.wait import follow_run
 
-            return Answer(None, (), follow_run(session, as_json=as_json, quiet=quiet))
+            return Answer(None, (), follow_run(session, quiet=quiet))
         code = EXIT_TIMEOUT if waits and not reply.taken else 0
         if quiet and reply.tasks:
             return Answer({"session_id": session.session_id}, [session.session_id], code)
         return Answer({**reply.view, "tasks": reply.tasks}, [] if quiet else [tell(kind, reply)], code)
 
-    return act_on_each(chosen, act, as_json=as_json)
+    return act_on_each(chosen, act)
 
 
 # --- the verbs ---
@@ -155,7 +154,7 @@ def _choose_whole(results_dir: Path | None, session_ids: tuple[str, ...]) -> Cho
 @_control_options
 @flag("--now", "Kill at once, without grace time; also jobs that are stopping or saving work.")
 @flag("--tree", "Also the sessions that its tasks launched, and those inside of them.")
-def cancel(now: bool, tree: bool, timeout: float, as_json: bool, **selected: Any) -> int:
+def cancel(now: bool, tree: bool, timeout: float, **selected: Any) -> int:
     """Stop session ID, or only the given tasks, with all their processes; or several sessions.
 
     Tasks that have ended stay as they are; cancelling twice does no harm.
@@ -176,52 +175,49 @@ def cancel(now: bool, tree: bool, timeout: float, as_json: bool, **selected: Any
             warn(line)
         return reply
 
-    return ask_each(chosen, "cancel", ask, waits=bool(timeout), as_json=as_json)
+    return ask_each(chosen, "cancel", ask, waits=bool(timeout))
 
 
 @verb("hold")
 @_control_options
 @valued("--reason", "TEXT", "What `status` shows as the reason.  [default: on request]")
-def hold(timeout: float, reason: str | None, as_json: bool, **selected: Any) -> int:
+def hold(timeout: float, reason: str | None, **selected: Any) -> int:
     """Start nothing more of session ID, or of the given tasks, or of several sessions, until `release`.
 
     What runs goes on: its check is still made, its worktree released.
     """
     ask = partial(asking.hold, reason=reason, timeout_s=timeout)
-    return ask_each(choose_sessions(**selected, only_open=True), "hold", ask, waits=bool(timeout), as_json=as_json)
+    return ask_each(choose_sessions(**selected, only_open=True), "hold", ask, waits=bool(timeout))
 
 
 @verb("release")
 @_control_options
-def release(timeout: float, as_json: bool, **selected: Any) -> int:
+def release(timeout: float, **selected: Any) -> int:
     """Let session ID, or only the given tasks, or several sessions, go on after `hold`.
 
     Without TASK every hold that was asked for ends, and that of a soft budget.  Holds that the machine made stay.
     """
     ask = partial(asking.release, timeout_s=timeout)
-    return ask_each(
-        choose_sessions(**selected, only_open=True), "release", ask, waits=bool(timeout), as_json=as_json
-    )
+    return ask_each(choose_sessions(**selected, only_open=True), "release", ask, waits=bool(timeout))
 
 
 @verb("set")
 @_sessions_argument
 @valued("--max-parallel width", Count(), "How many tasks may run at once; 0 = no limit.", required=True)
 @_timeout_option("it is done")
-def change(width: int, timeout: float, as_json: bool, **selected: Any) -> int:
+def change(width: int, timeout: float, **selected: Any) -> int:
     """Change how many tasks of sessions ID, which run, may run at once.
 
     Tasks that run go on, also if there are more of them.
     """
 
     ask = partial(asking.set_width, width=width, timeout_s=timeout)
-    chosen = _choose_whole(**selected)
-    return ask_each(chosen, "set", lambda session, _: ask(session), waits=bool(timeout), as_json=as_json)
+    return ask_each(_choose_whole(**selected), "set", lambda session, _: ask(session), waits=bool(timeout))
 
 
 @verb("resume")
 @_sessions_argument
-def resume(as_json: bool, **selected: Any) -> int:
+def resume(**selected: Any) -> int:
     """Let sessions ID go on where they were when the last process was killed or the machine went down.
 
     Jobs that still run are adopted.  What never started is started.  If a task's end was not seen, the task is
@@ -237,7 +233,7 @@ def resume(as_json: bool, **selected: Any) -> int:
         record = {"session_id": session.session_id, "resumed": resumed, "status": view["status"]}
         return Answer(record, [f"{session_head(view)}: {'goes on' if resumed else state}"])
 
-    return act_on_each(_choose_whole(**selected), act, as_json=as_json)
+    return act_on_each(_choose_whole(**selected), act)
 
 
 @verb("continue")
@@ -293,7 +289,6 @@ def retry(
     prompt: str | None,
     sync: bool,
     quiet: bool,
-    as_json: bool,
     **selected: Any,
 ) -> int:
     """Try tasks of sessions again: by default all that failed, timed out, were lost or interrupted.
@@ -311,6 +306,5 @@ def retry(
     chosen = choose_sessions(**selected)
     if chosen.several and sync:
         raise InputError("retry: --sync is about one session: name it by its ID, without selectors")
-    shown = {"as_json": as_json, "quiet": quiet, "sync": sync}
     ask = partial(asking.retry, failed=failed, lost=lost, asked=asked, ready=not no_ready, timeout_s=timeout)
-    return ask_each(chosen, "retry", ask, waits=bool(timeout), **shown)
+    return ask_each(chosen, "retry", ask, waits=bool(timeout), quiet=quiet, sync=sync)

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from sessionrun.cli.options import Answer, Since, answering, flag, label_option, state_option, valued
+from sessionrun.cli.options import Answer, Since, flag, label_option, state_option, valued, verb
 from sessionrun.cli.render import escape_line, short_time, table_lines
 from sessionrun.client.lookup import LAST, Wanted, find_results_dir, find_sessions, load_many
 from sessionrun.client.reading.view import load_view
@@ -52,7 +52,7 @@ class Spent(NamedTuple):
         return (keys[by],)
 
 
-@answering("cost")
+@verb("cost")
 @click.argument("session_ids", nargs=-1, metavar="[ID]...")
 @click.option(
     "--by", type=click.Choice(KEYS), help="One row for each.  [default: task; of several sessions, model]"

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from sessionrun.cli.options import Answer, flag, session_verb
-from sessionrun.cli.render import escape, escape_line, write_bytes
+from sessionrun.cli.render import escape, escape_line, is_json, write_bytes
 from sessionrun.client.reading.outputs import decode
 from sessionrun.store.session import SessionDir
 from sessionrun.worktrees.diff import describe_changes, find_changed, read_changes
@@ -17,14 +17,14 @@ from sessionrun.worktrees.diff import describe_changes, find_changed, read_chang
 
 @session_verb("diff", headed=False)
 @flag("--stat", "Only which files changed, and how much.")
-def command(session: SessionDir, tasks: tuple[str, ...], *, stat: bool, as_json: bool) -> Answer:
+def command(session: SessionDir, tasks: tuple[str, ...], *, stat: bool) -> Answer:
     """Show what session ID's tasks changed in their worktrees.
 
     Of a task whose work is on a branch, the patch that `git apply` takes; of one that runs, its worktree as it
     is now.  On a terminal, through a pager.
     """
     chosen = find_changed(session, tasks)
-    if as_json:
+    if is_json():
         changes = [describe_changes(session, task) for task in chosen]
         return Answer({"session_id": session.session_id, "tasks": changes})
     if sys.stdout.isatty():

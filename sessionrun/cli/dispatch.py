@@ -114,7 +114,7 @@ def work(
 @flag("--no-llm by_rule", "Ask no agent: split by rule.")
 @flag("--dry-run", "Show the tasks; leave the queue as it is.")
 @flag("--dispatch dispatch", "Then start `queue work --group` with the new group.")
-def split_goal(dispatch: bool, as_json: bool, **options: Any) -> int:
+def split_goal(dispatch: bool, **options: Any) -> int:
     """Split GOAL into small tasks that agents can do side by side.
 
     An agent is asked for them, in a session; a second time if the answer is bad.  Without an agent the goal is
@@ -132,12 +132,12 @@ def split_goal(dispatch: bool, as_json: bool, **options: Any) -> int:
         lines = [escape_line(f"{found.group.id}: {found.group.title}")]
         lines += ["  " + escape_line(f"{task.id}: {task.title}") for task in found.tasks]
     starts = dispatch and found.group is not None
-    Answer(None if starts else record, lines).print(as_json=as_json)
+    Answer(None if starts else record, lines).print()
     if not starts:
         return 0
     feed = {"group": record["group"]["id"], "backend": options["backend"]}
     try:
-        return work({}, feed, Launch(options["results_dir"], as_json, beside=record))
+        return work({}, feed, Launch(options["results_dir"], beside=record))
     except SessionrunError:
         words = [word for name, value in feed.items() if value for word in (f"--{name}", value)]
         command = shlex.join(["sessionrun", "queue", "work", *words])

@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from sessionrun.cli.options import Answer, answering, flag
+from sessionrun.cli.options import Answer, flag, verb
 from sessionrun.cli.render import escape_line, table_lines
 from sessionrun.house import HOUSE, load
 from sessionrun.model.errors import InputError
@@ -16,7 +16,7 @@ EXIT_FOUND: Final = 1
 _WORDS: Final = {True: "yes", False: "no", None: "-"}
 
 
-@answering("doctor")
+@verb("doctor")
 @click.argument("session_id", metavar="[ID | agents]", required=False)
 @flag("--fix", "Repair what can be repaired without risk.")
 def command(session_id: str | None, fix: bool, results_dir: Path | None) -> Answer:

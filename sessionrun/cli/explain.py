@@ -49,7 +49,7 @@ _LANDING_WORDS: Final = {"ready": "is next to land", "waiting": "waits to land"}
 
 @session_verb("explain")
 @flag("--files", "With TASK: also name the files with what it printed.")
-def command(session: SessionDir, tasks: tuple[str, ...], *, files: bool, as_json: bool) -> Answer:
+def command(session: SessionDir, tasks: tuple[str, ...], *, files: bool) -> Answer:
     """Say why tasks of session ID do not run, or what became of them.
 
     Without TASK: which process runs the session, what holds it, and each task that has not ended, by cause.  With
@@ -58,12 +58,15 @@ def command(session: SessionDir, tasks: tuple[str, ...], *, files: bool, as_json
     from sessionrun.client.explain import explain
 
     view, explanation = explain(session, tasks)
-    if as_json:
-        return Answer(explanation)
     if tasks:
-        return Answer(None, story_lines(session, view, explanation, files=files))
-    head = head_lines(view, time.time())
-    return Answer(None, [*head, *_tell_session(explanation), *_list_tasks(view, explanation)])
+        return Answer(explanation, story_lines(session, view, explanation, files=files))
+    return Answer(explanation, _tell_all(view, explanation))
+
+
+def _tell_all(view: Mapping[str, Any], explanation: dict[str, Any]) -> Iterator[str]:
+    yield from head_lines(view, time.time())
+    yield from _tell_session(explanation)
+    yield from _list_tasks(view, explanation)
 
 
 def _tell_session(explanation: dict[str, Any]) -> Iterator[str]:

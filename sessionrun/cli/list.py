@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from sessionrun.cli.options import Answer, Count, answering, flag, selector_options, valued
+from sessionrun.cli.options import Answer, Count, flag, selector_options, valued, verb
 from sessionrun.cli.render import (
     escape_line,
     is_seed_block,
@@ -34,7 +34,7 @@ COUNTED: Final = ("total", "completed", "running", "successful", "failed", "skip
 View = Mapping[str, Any]
 
 
-@answering("list")
+@verb("list")
 @click.argument("session_ids", metavar="[ID]...", nargs=-1)
 @selector_options
 @valued("--limit", Count(1), "Only the newest N.")

@@ -11,7 +11,7 @@ from zlib import crc32
 import click
 
 from sessionrun.cli.options import Answer, Count, flag, session_verb, valued
-from sessionrun.cli.render import encode, escape, versioned, warn
+from sessionrun.cli.render import encode, escape, is_json, versioned, warn
 from sessionrun.cli.standing import place_lines
 from sessionrun.client.reading.outputs import Line, open_outputs, open_step
 from sessionrun.client.reading.view import choose_tasks, load_view
@@ -45,7 +45,6 @@ def command(
     lines: int | None,
     step: str | None,
     round_number: int | None,
-    as_json: bool,
 ) -> Answer:
     """Print the output of session ID's tasks, each line with its task when there are several.
 
@@ -55,10 +54,10 @@ def command(
         raise InputError("--round is for --check: only a check is done in each round")
     view = load_view(session)
     chosen = choose_tasks(view, tasks)
-    if not as_json:
+    if not is_json():
         for line in place_lines(view):
             click.echo(line, err=True)
-    form = _format_json if as_json else _choose_tags(tagged=len(chosen) > 1)
+    form = _format_json if is_json() else _choose_tags(tagged=len(chosen) > 1)
     opened = [reader for task in chosen for reader in open_outputs(session, task, lines)] if step is None else []
     readers = {reader.path: reader for reader in opened}
     watch = Watch()

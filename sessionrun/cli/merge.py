@@ -77,7 +77,6 @@ def command(
     *,
     gate_timeout: float,
     no_trailers: bool,
-    as_json: bool,
     **asked: Any,
 ) -> Answer:
     """Land the work of session ID's tasks on a branch, each task as a merge.

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import click
 from click.core import ParameterSource
 
-from sessionrun.cli.render import escape_line, hint, print_json, session_head, unversioned
+from sessionrun.cli.render import JSON, escape_line, hint, is_json, print_json, session_head, unversioned
 from sessionrun.client.lookup import LAST, STATES, Chosen, Wanted, choose_sessions
 from sessionrun.client.reading.view import load_summary_view
 from sessionrun.model.errors import InputError, SessionrunError
@@ -155,7 +155,14 @@ def valued(
     return click.option(*names.split(), type=kind, metavar=shown, help=text, **more)
 
 
-json_option = flag("--json as_json", "Print JSON; errors too.")
+def note_json(context: click.Context, _: click.Parameter, value: Any) -> Any:
+    """A callback of options: from now on `is_json` says so, if the value of the option means that."""
+    if value in (True, "json"):
+        context.meta[JSON] = True
+    return value
+
+
+json_option = flag("--json as_json", "Print JSON; errors too.", expose_value=False, callback=note_json)
 
 _FOLDER: Final = click.Path(file_okay=False, path_type=Path)
 results_dir_option = valued("--results-dir", "DIR", "Where sessions are kept.  [default: ./results]", _FOLDER)
@@ -186,19 +193,6 @@ def list_params(*options: Decorator) -> list[click.Parameter]:
     return click.command()(add_options(*options)(lambda: None)).params
 
 
-def verb(
-    name: str, *ends: Decorator, parent: click.Group | None = None
-) -> Callable[[Callable[..., Any]], click.Command]:
-    """A verb, with `ends` behind its own options: `--json` and `--results-dir` unless others are named."""
-
-    def make(function: Callable[..., Any]) -> click.Command:
-        command = (parent.command if parent else click.command)(name)(function)
-        command.params += list_params(*(ends or (json_option, results_dir_option)))
-        return command
-
-    return make
-
-
 class Answer(NamedTuple):
     """What a verb found: for `--json`, and in lines for people; `aside` are lines on standard error.
 
@@ -210,9 +204,9 @@ class Answer(NamedTuple):
     code: int = 0
     aside: Iterable[str] = ()
 
-    def print(self, *, as_json: bool) -> int:
+    def print(self) -> int:
         """Print it, as the JSON object or as lines; the exit code."""
-        if not as_json:
+        if not is_json():
             for line in self.lines:
                 click.echo(line)
             for line in self.aside:
@@ -222,17 +216,23 @@ class Answer(NamedTuple):
         return self.code
 
 
-def answering(
+def verb(
     name: str, *ends: Decorator, parent: click.Group | None = None
-) -> Callable[[Callable[..., Answer]], click.Command]:
-    """The same, of a verb that returns its answer, which is printed here: as the JSON object or as lines."""
+) -> Callable[[Callable[..., Answer | int]], click.Command]:
+    """A verb, with `ends` behind its own options: `--json` and `--results-dir` unless others are named.
 
-    def make(function: Callable[..., Answer]) -> click.Command:
+    Its answer is printed here; one that printed it already returns the exit code.
+    """
+
+    def make(function: Callable[..., Answer | int]) -> click.Command:
         @wraps(function)
-        def run(*, as_json: bool, **options: Any) -> int:
-            return function(**options).print(as_json=as_json)
+        def run(**options: Any) -> int:
+            answer = function(**options)
+            return answer.print() if isinstance(answer, Answer) else answer
 
-        return verb(name, *ends, parent=parent)(run)
+        command = (parent.command if parent else click.command)(name)(run)
+        command.params += list_params(*(ends or (json_option, results_dir_option)))
+        return command
 
     return make
 
@@ -280,7 +280,7 @@ def session_verb(
 
     def decorate(function: Callable[..., Answer]) -> click.Command:
         @wraps(function)
-        def run(words: tuple[str, ...], as_json: bool, results_dir: Path | None, **options: Any) -> int:
+        def run(words: tuple[str, ...], results_dir: Path | None, **options: Any) -> int:
             chosen = choose_sessions(results_dir, words, reads=reads)
             context = click.get_current_context()
             for param in context.command.params if chosen.several else ():
@@ -288,13 +288,13 @@ def session_verb(
                     raise InputError(f"{name}: {param.opts[-1]} is about one session: name one")
 
             def act(session: SessionDir) -> Answer:
-                if chosen.several and not (as_json or headed):
+                if chosen.several and not (is_json() or headed):
                     click.echo(f"{session_head(load_summary_view(session))}:", err=True)
-                elif session is not chosen.sessions[0] and not as_json:
+                elif session is not chosen.sessions[0] and not is_json():
                     click.echo()
-                return function(session, chosen.tasks, as_json=as_json, **options)
+                return function(session, chosen.tasks, **options)
 
-            return act_on_each(chosen, act, as_json=as_json)
+            return act_on_each(chosen, act)
 
         command = verb(name)(run)
         command.params[:0] = list_params(words)
@@ -303,13 +303,13 @@ def session_verb(
     return decorate
 
 
-def act_on_each(chosen: Chosen, act: Callable[[SessionDir], Answer], *, as_json: bool) -> int:
+def act_on_each(chosen: Chosen, act: Callable[[SessionDir], Answer]) -> int:
     """Do something to each session and print what became of it; the exit code.
 
     An error of one of several sessions is told with it, and the others go on.
     """
     if not chosen.several:
-        return act(chosen.sessions[0]).print(as_json=as_json)
+        return act(chosen.sessions[0]).print()
     ends = []
     for session in chosen.sessions:
         try:
@@ -320,9 +320,9 @@ def act_on_each(chosen: Chosen, act: Callable[[SessionDir], Answer], *, as_json:
             line = f"sessionrun: error: {whose}{escape_line(str(error))}"
             end = Answer({"session_id": session.session_id, "error": problem}, (), error.exit_code, [line])
         ends.append(end)
-        if not as_json:
-            end.print(as_json=False)
-    if as_json:
+        if not is_json():
+            end.print()
+    if is_json():
         print_json({"sessions": [unversioned(end.record or {}) for end in ends]})
     return max(ends, key=lambda end: _RANKS.get(end.code, end.code)).code
 

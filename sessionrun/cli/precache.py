@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from sessionrun.cli.options import Answer, Count, answering, cache_dir_option, flag, json_option, valued
+from sessionrun.cli.options import Answer, Count, cache_dir_option, flag, json_option, valued, verb
 from sessionrun.cli.render import escape
 from sessionrun.model.errors import name_some
 from sessionrun.worktrees.precache import Record, precache
 
 
-@answering("precache", cache_dir_option, json_option)
+@verb("precache", cache_dir_option, json_option)
 @click.argument("file", required=False, metavar="[FILE]")
 @valued("--limit", Count(1), "Only what the first N tasks name.")
 @valued("--from dialect", "FORMAT", "Input format.  [default: guessed]")

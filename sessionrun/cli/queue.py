@@ -16,11 +16,11 @@ from sessionrun.cli.options import (
     Answer,
     Count,
     Decorator,
-    answering,
     flag,
     json_option,
     results_dir_option,
     valued,
+    verb,
 )
 from sessionrun.cli.render import WIDTH, escape, escape_line, table_lines, terminal_width
 from sessionrun.model.errors import InputError
@@ -99,7 +99,7 @@ def _queue_verb(
         def run(backend: str | None, **options: Any) -> Answer:
             return function(partial(open_queue, backend=backend, reads=reads), **options)
 
-        return answering(name, json_option, backend_option, *ends, parent=command)(run)
+        return verb(name, json_option, backend_option, *ends, parent=command)(run)
 
     return make
 
@@ -308,7 +308,7 @@ def import_tasks(queue: Open, file: str, group: str | None) -> Answer:
     )
 
 
-@answering("take", backend_option, json_option, parent=command)
+@verb("take", backend_option, json_option, parent=command)
 @click.argument("files", metavar="[FILE...]", nargs=-1, type=click.Path(path_type=Path))
 @valued(
     "--max maximum",

@@ -46,6 +46,9 @@ _COLOURS: Final[Mapping[str, str]] = {
 }
 """Of words; the others are dim."""
 
+JSON: Final = f"{__name__}.json"
+"""Under this key the context of a command notes that `--json` was given."""
+
 WIDTH: Final = 80
 """Columns that our own lines keep to; ids, paths and outputs are as long as they are."""
 
@@ -149,6 +152,12 @@ def write_bytes(*pieces: bytes) -> None:
     sys.stdout.flush()
     sys.stdout.buffer.writelines(pieces)
     sys.stdout.buffer.flush()
+
+
+def is_json() -> bool:
+    """Whether `--json` was given: then standard output gets one JSON object, and errors are one, too."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.meta.get(JSON, False)
 
 
 def is_seed_block() -> bool:

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from sessionrun.cli.options import Answer, Count, flag, session_verb, valued
-from sessionrun.cli.render import WIDTH, encode, escape, is_seed_block, print_json, versioned, warn, write_bytes
+from sessionrun.cli.options import Answer, Count, flag, note_json, session_verb, valued
+from sessionrun.cli.render import WIDTH, encode, escape, is_json, is_seed_block, versioned, warn, write_bytes
 from sessionrun.cli.standing import (
     View,
     fact_lines,
@@ -58,6 +58,7 @@ from sessionrun.store.session import SessionDir
     "form",
     type=click.Choice(["text", "json", "ndjson", "markdown", "junit"]),
     default="text",
+    callback=note_json,
     help="The same for other programs.",
 )
 def command(
@@ -71,16 +72,14 @@ def command(
     max_bytes: int | None,
     max_tokens: int | None,
     form: str,
-    as_json: bool,
 ) -> Answer:
     """Print the answers of session ID's tasks: the newest session if no ID is given.
 
     Where standard output is not a terminal, outputs are printed byte for byte.
     """
-    if as_json and form not in ("text", "json"):
+    if is_json() and form not in ("text", "json"):
         raise InputError(f"--json and --format {form}: choose one of them")
-    as_json = as_json or form == "json"
-    if raw and (as_json or form != "text"):
+    if raw and (is_json() or form != "text"):
         raise InputError("--raw prints what the agents printed and cannot be had as --json, or with --format")
     limits = [limit for limit in (max_bytes, max_tokens and BYTES_PER_TOKEN * max_tokens) if limit is not None]
     bound = min(limits, default=None)
@@ -95,17 +94,13 @@ def command(
     if failed:
         chosen = [task for task in chosen if has_failed(task)]
     bound = 1000 * BYTES_PER_TOKEN if bound is None and failed and not (show_all or sys.stdout.isatty()) else bound
-    if form == "text" and not as_json and not raw and tail is None and (failed or bound is not None):
+    if is_json() and limits:
+        return Answer(describe_digest(session, view, chosen, min(limits), _spell))
+    if is_json():
+        return Answer(make_record(session, view, chosen, tail=tail))
+    if form == "text" and not raw and tail is None and (failed or bound is not None):
         return Answer(None, digest_lines(session, view, chosen, bound))
-    if limits:
-        record = describe_digest(session, view, chosen, min(limits), lambda made: encode(versioned(made)) + b"\n")
-    elif as_json:
-        record = make_record(session, view, chosen, tail=tail)
-    if as_json and form == "text":
-        return Answer(record)
-    if as_json:
-        print_json(record)
-    elif raw:
+    if raw:
         for task in chosen:
             _print_file(session.path / (task["raw"] or task["output"]), tail, whole_line=False)
     elif form != "text":
@@ -117,6 +112,10 @@ def command(
     else:
         print_results(session, view, chosen, tail=tail)
     return Answer(None)
+
+
+def _spell(record: Mapping[str, Any]) -> bytes:
+    return encode(versioned(record)) + b"\n"
 
 
 def find_summary(session: SessionDir, view: Mapping[str, Any]) -> dict[str, Any] | None:

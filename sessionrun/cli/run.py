@@ -28,7 +28,7 @@ from sessionrun.cli.options import (
     sync_option,
     valued,
 )
-from sessionrun.cli.render import escape_line, hint, local_time, print_json, sign, telling, warn
+from sessionrun.cli.render import escape_line, hint, is_json, local_time, print_json, sign, telling, warn
 from sessionrun.client.lookup import resolve_results_dir
 from sessionrun.input.rows import SETTINGS
 from sessionrun.input.settings import Setting
@@ -78,7 +78,6 @@ class Launch(NamedTuple):
     """What a command line says about how to start a session, not of what: each is the option of this name."""
 
     results_dir: Path | None
-    as_json: bool
     quiet: bool = False
     verbose: bool = False
     sync: bool = False
@@ -122,7 +121,7 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
         if how.sync:
             from sessionrun.cli.wait import follow_run
 
-            return follow_run(session, as_json=how.as_json, quiet=how.quiet, leaves_held=how.leaves_held)
+            return follow_run(session, quiet=how.quiet, leaves_held=how.leaves_held)
         with telling(f"session {spec.session_id} was started and runs"):
             _tell_start(spec, shown, how)
         ignore()  # what was told to run runs on: no exit code may say that it was cancelled
@@ -140,11 +139,11 @@ def start_session(spec: SessionSpec, how: Launch) -> int:
 
 
 def _tell_start(spec: SessionSpec, session: SessionDir, how: Launch) -> None:
-    if how.as_json and how.quiet:
+    if is_json() and how.quiet:
         print_json({"session_id": spec.session_id})
     elif how.quiet:
         click.echo(spec.session_id)
-    elif how.as_json:
+    elif is_json():
         how.print_started(
             {
                 "session_id": spec.session_id,
@@ -176,7 +175,7 @@ def print_preview(planned: Planned, how: Launch) -> None:
     from sessionrun.client.planning.preview import describe_plan
 
     record = {**describe_plan(planned), "held": how.held}
-    if how.as_json:
+    if is_json():
         print_json(record)
         return
     parallel, land, base = record["max_parallel"], record["land"], record["base_branch"]
@@ -321,13 +320,13 @@ def _add(session: SessionDir, planned: SessionSpec, addition: TasksAdded, how: L
     from sessionrun.client.lookup import Chosen
 
     check_start(planned, ready=how.ready)
-    shown = {"as_json": how.as_json, "quiet": how.quiet, "sync": how.sync}
-    return ask_each(Chosen([session], (), False), "add", lambda *_: add(session, addition), waits=True, **shown)
+    chosen = Chosen([session], (), False)
+    return ask_each(chosen, "add", lambda *_: add(session, addition), waits=True, quiet=how.quiet, sync=how.sync)
 
 
 def tell_nothing(record: Mapping[str, Any], words: str, how: Launch, *, err: bool = True) -> int:
     """Say that no session was started, and why; the exit code."""
-    if how.as_json:
+    if is_json():
         how.print_started({"session_id": None, **record})
     else:
         click.echo(words, err=err)

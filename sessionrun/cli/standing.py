@@ -8,12 +8,22 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from typing import IO, Any, Final
 
 from sessionrun.cli.argv import VERBS
-from sessionrun.cli.render import WIDTH, escape, escape_line, local_time, mark, pad, sign, wrap_line
+from sessionrun.cli.render import (
+    WIDTH,
+    escape,
+    escape_line,
+    lay_out,
+    local_time,
+    mark,
+    paint,
+    sign,
+    wrap_line,
+)
 from sessionrun.client.lookup import name_for_command
 from sessionrun.client.reading.view import describe_shortage
 from sessionrun.model.wording import (
@@ -237,45 +247,35 @@ def row_lines(
     width: int,
     stream: IO[str] | None = None,
     *,
-    tell_last: Callable[[Task], str] | None = None,
+    ends: Sequence[str] | None = None,
 ) -> list[str]:
     """A row for each task, in columns that are as wide as needed; the title gets what is left.
 
-    With `tell_last`, which gives the text at the end of the line, rows are without colours.
+    With `ends`, a text for the end of each, rows are without colours.
     """
-    more = [_tell_cost] if width >= 120 else []
-    more += [_tell_agent] if more and len(set(map(_tell_agent, tasks))) > 1 else []
-    if tell_last is None:
-        more.append(lambda task: tell_doing(task) if task["status"] == "running" else tell_changes(task))
-    cells = [
-        [short_id(task), escape_line(task["title"]), tell_took(task, now), *(tell(task) for tell in more)]
-        for task in tasks
-    ]
-    word = max((columns(tell_word(task["word"])) for task in tasks), default=0)
-    widths = _find_widths(cells, (3 * width // 5 if tell_last else width) - word - len("X  "), width)
-    titles = {own[1] for own in cells}
-    alike = len({clip(title, widths[1]) for title in titles}) < len(titles)  # then their ends tell them apart
-    lines = []
-    for task, own in zip(tasks, cells, strict=True):
-        row = [pad(own[0], widths[0], middle=True), pad(own[1], widths[1], middle=alike)]
-        row += [cell.rjust(each) for cell, each in zip(own[2:], widths[2:], strict=True) if each]
-        text = pad(tell_word(task["word"]), word)
-        if tell_last is None:
-            lines.append("  ".join([mark(task["word"], text, stream), *row]).rstrip())
-        else:
-            row += [escape_line(tell_last(task))]
-            lines.append(clip("  ".join([f"{sign(task['word'], stream)} {text}", *row]), width))
-    return lines
-
-
-def _find_widths(cells: Sequence[Sequence[str]], room: int, width: int) -> list[int]:
-    """The widths of columns: an id is cut on a narrow screen, and the title, the second one, gets what is left."""
-    widths = [max(map(columns, column)) for column in zip(*cells, strict=True)]
-    if widths:
-        widths[0] = min(widths[0], max(20, width // 4))
-        taken = sum(each + 2 for each in (widths[0], *widths[2:]) if each)
-        widths[1] = max(4, min(widths[1], room - taken - 2))
-    return widths
+    facts = [[tell_took(task, now) for task in tasks]]
+    if width >= 120:
+        facts.append([_tell_cost(task) for task in tasks])
+        agents = [escape_line(name_agent(task)) for task in tasks]
+        facts += [agents] if len({*agents}) > 1 else []
+    if ends is None:
+        facts.append([tell_doing(task) or tell_changes(task) for task in tasks])
+    facts = [column for column in facts if any(column)]
+    words = [tell_word(task["word"]) for task in tasks]
+    ids = [clip(short_id(task), max(20, width // 4), middle=True) for task in tasks]
+    titles = [escape_line(task["title"]) for task in tasks]
+    taken = sum(2 + max(map(columns, column), default=0) for column in (words, ids, *facts))
+    room = max(4, (3 * width // 5 if ends else width) - taken - SIGN_COLUMNS)
+    alike = len({clip(title, room) for title in titles}) < len({*titles})  # then their ends tell them apart
+    titles = [clip(title, room, middle=alike) for title in titles]
+    words = [f"{sign(task['word'], stream)} {word}" for task, word in zip(tasks, words, strict=True)]
+    rows = [*zip(words, ids, titles, *facts, *([map(escape_line, ends)] if ends else []), strict=True)]
+    lines = lay_out(rows, range(3, 3 + len(facts)))
+    if ends is not None:
+        return [clip(line, width) for line in lines]
+    edge = max(map(len, words), default=0)
+    marked = zip(tasks, lines, strict=True)
+    return [paint(line[:edge], task["word"], stream) + line[edge:] for task, line in marked]
 
 
 def _tell_cost(task: Task) -> str:
@@ -283,16 +283,17 @@ def _tell_cost(task: Task) -> str:
     return "" if cost is None else f"${cost:.2f}"
 
 
-def _tell_agent(task: Task) -> str:
-    return escape_line(name_agent(task))
-
-
 def group_lines(group: Group, width: int) -> list[str]:
     """Tasks with one reason: how many, why, and their ids."""
     count, reason = f"{len(group.tasks)} {tell_word(group.word)}", clip(group.reason, REASON_WIDTH)
-    first, *more = wrap_line(with_reason(count, reason), "", width - 3)
     ids = INDENT + escape(list_ids(group.tasks, min(IDS_WIDTH, width - len(INDENT))))
-    return [mark(group.word, count) + first[len(count) :], *(INDENT + line for line in more), ids]
+    return [*_marked_lines(group.word, count, reason, width), ids]
+
+
+def _marked_lines(word: str, text: str, why: str, width: int) -> list[str]:
+    """A text behind the sign of a word, then why; a long reason takes several lines."""
+    first, *more = wrap_line(with_reason(text, why), "", width - SIGN_COLUMNS)
+    return [mark(word, text) + first[len(text) :], *(INDENT + line for line in more)]
 
 
 def tell_doing(task: Task) -> str:
@@ -305,10 +306,8 @@ def tell_doing(task: Task) -> str:
 
 
 def word_lines(task: Task, why: str, name: str = "") -> list[str]:
-    """A task with its word, and why that is so; a long reason takes several lines."""
-    word = escape_line(f"{name}{tell_word(task['word'])}")
-    first, *more = wrap_line(with_reason(word, why), "", WIDTH - SIGN_COLUMNS)
-    return [mark(task["word"], word) + first[len(word) :], *(f"    {line}" for line in more)]
+    """A task with its word, and why that is so."""
+    return _marked_lines(task["word"], escape_line(f"{name}{tell_word(task['word'])}"), why, WIDTH)
 
 
 def title_lines(task: Task, tasks: Mapping[str, Task], now: float) -> list[str]:

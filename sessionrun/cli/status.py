@@ -14,6 +14,7 @@ from sessionrun.cli.options import Answer, Count, Fields, flag, session_verb, va
 from sessionrun.cli.render import (
     escape,
     escape_line,
+    is_json,
     is_seed_block,
     lay_out,
     local_time,
@@ -56,7 +57,6 @@ def command(
     since: int | None,
     brief: bool,
     fields: tuple[str, ...] | None,
-    as_json: bool,
 ) -> Answer:
     """Show where session ID stands: the newest if no ID is given.
 
@@ -68,7 +68,7 @@ def command(
         raise InputError("status: --by cannot be had with --since, --brief or --fields")
     if brief and fields:
         raise InputError("status: choose one of --brief and --fields")
-    as_it_is = as_json and not (tasks or by or brief or fields or failed) and since is None
+    as_it_is = is_json() and not (tasks or by or brief or fields or failed) and since is None
     if as_it_is and (unparsed := load_unparsed(session)) is not None:
         return Answer(unparsed)
     view, chosen = _load(session, tasks, since)
@@ -76,12 +76,12 @@ def command(
     if fields:
         return _choose_fields(view, chosen, fields)
     if brief:
-        return _tell_brief(session, view, chosen, as_json=as_json)
-    if as_json and by is not None:
+        return _tell_brief(session, view, chosen)
+    if is_json() and by is not None:
         from sessionrun.client.reading.comparison import compare_tasks
 
         return Answer(compare_tasks(view, chosen, by))
-    if as_json:
+    if is_json():
         return Answer({**view, **({} if since is None else {"cursor": view["seq"]}), "tasks": chosen})
     if is_seed_block():
         return Answer(None, _seed_lines(view, chosen))
@@ -110,8 +110,8 @@ def _load(
     return view, [task for task in choose_tasks(view, names) if task["id"] in ids]
 
 
-def _tell_brief(session: SessionDir, view: View, tasks: Sequence[dict[str, Any]], *, as_json: bool) -> Answer:
-    if as_json:
+def _tell_brief(session: SessionDir, view: View, tasks: Sequence[dict[str, Any]]) -> Answer:
+    if is_json():
         from sessionrun.client.reading.digest import make_brief
         from sessionrun.client.reading.telling import add_tellings
 

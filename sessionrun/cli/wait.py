@@ -30,7 +30,7 @@ from sessionrun.cli.options import (
     valued,
     verb,
 )
-from sessionrun.cli.render import escape_line, hint, paint, print_json, telling, terminal_width
+from sessionrun.cli.render import escape_line, hint, is_json, paint, print_json, telling, terminal_width
 from sessionrun.cli.standing import INDENT, draw_bar, ended_line, head_lines, how_far_lines, row_lines, tell_left
 from sessionrun.client.lookup import Chosen, Wanted, choose_sessions, name_for_command
 from sessionrun.client.reading.view import load_summary_view, load_view
@@ -78,9 +78,8 @@ def command(
     states: tuple[str, ...] | None,
     through_holds: bool,
     timeout: float | None,
-    as_json: bool,
     results_dir: Path | None,
-) -> int:
+) -> Answer | int:
     """Block until the tasks of session ID have ended: all tasks if no TASK is given; or several sessions.
 
     With --any: until the first has ended.  It is named, with a cursor for --since that waits for the next one.
@@ -96,7 +95,7 @@ def command(
     limits: dict[str, Any] = {"through_holds": through_holds, "timeout_s": timeout}
     if not (need_all or chosen.several):
         found = wait_for_next(chosen.sessions[0], chosen.tasks, since=cursor or 0, failed=failed, **limits)
-        return _describe_next(found, chosen).print(as_json=as_json)
+        return _describe_next(found, chosen)
     deadline = Deadline(timeout)
     if not need_all:
         over = wait_for_any(chosen.sessions, **limits)
@@ -104,14 +103,14 @@ def command(
         deadline = Deadline(0.0)
 
     def act(session: SessionDir) -> Answer:
-        is_shown = not as_json and sys.stderr.isatty() and not has_ended(load_summary_view(session))
+        is_shown = not is_json() and sys.stderr.isatty() and not has_ended(load_summary_view(session))
         display = closing(make_progress(sys.stderr, session)) if is_shown else nullcontext()
         with display as progress:
             left = deadline.left()
             waited = wait(session, chosen.tasks, through_holds=through_holds, timeout_s=left, progress=progress)
         return _describe(waited, chosen)
 
-    return act_on_each(chosen, act, as_json=as_json)
+    return act_on_each(chosen, act)
 
 
 def _describe(waited: Waited, chosen: Chosen) -> Answer:
@@ -162,7 +161,7 @@ MOST_ROWS: Final = 8
 """How many of the tasks that run have a row."""
 
 
-def follow_run(session: SessionDir, *, as_json: bool, quiet: bool, leaves_held: bool = False) -> int:
+def follow_run(session: SessionDir, *, quiet: bool, leaves_held: bool = False) -> int:
     """`run --sync`: follow to the end, print the results, return the exit code.
 
     With `leaves_held` also to where only held tasks, or held work, are left: then the code is `EXIT_HELD`.
@@ -191,7 +190,7 @@ def follow_run(session: SessionDir, *, as_json: bool, quiet: bool, leaves_held: 
             progress.close()
     view = load_view(session)
     with telling(f"`sessionrun results {session.session_id}` prints what it should have shown"):
-        _print_end(session, view, as_json=as_json, quiet=quiet)
+        _print_end(session, view, quiet=quiet)
     if not quiet:
         # what came out, as the last of all: on standard error if a program reads the results
         lines = [tell_result(view, time.time())]
@@ -207,10 +206,10 @@ def follow_run(session: SessionDir, *, as_json: bool, quiet: bool, leaves_held: 
     return int(view["outcome"] != "succeeded")
 
 
-def _print_end(session: SessionDir, view: View, *, as_json: bool, quiet: bool) -> None:
+def _print_end(session: SessionDir, view: View, *, quiet: bool) -> None:
     from sessionrun.cli.results import find_summary, make_record, print_results  # not while it is followed
 
-    if as_json:
+    if is_json():
         print_json(make_record(session, view, view["tasks"], tail=None))
         return
     summary = find_summary(session, view)

@@ -17,9 +17,10 @@ import tty
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from textwrap import wrap
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 
@@ -96,21 +97,11 @@ class Choice:
     """What the last key did, or asks; empty: the keys are shown."""
 
 
-class Blocks(NamedTuple):
-    """The tasks that are shown: those that run, that need a person, that are done."""
+def choose_tasks(view: View, choice: Choice) -> list[list[dict[str, Any]]]:
+    """The tasks that are shown: those that run, that need a person, that are done.
 
-    running: list[dict[str, Any]]
-    needy: list[dict[str, Any]]
-    done: list[dict[str, Any]]
-
-    @property
-    def tasks(self) -> list[dict[str, Any]]:
-        """All of them in this order, in which arrows go from one to the next."""
-        return [*self.running, *self.needy, *self.done]
-
-
-def choose_tasks(view: View, choice: Choice) -> Blocks:
-    """What runs for longest stands first, and what ended last."""
+    What runs for longest stands first, and what ended last.
+    """
     wanted = choice.find.casefold()
     tasks = [task for task in view["tasks"] if wanted in f"{task['id']} {task['title']}".casefold()]
     running = [task for task in tasks if task["status"] == "running"]
@@ -120,12 +111,10 @@ def choose_tasks(view: View, choice: Choice) -> Blocks:
         running.sort(key=lambda task: task["started_at"] or "")
         for block in (needy, done):
             block.sort(key=lambda task: task["ended_at"] or "", reverse=True)
-    return Blocks(running, needy, [] if choice.only_attention else done)
+    return [running, needy, [] if choice.only_attention else done]
 
 
-def draw(
-    view: View, blocks: Blocks, last: Mapping[str, str], choice: Choice, now: float, size: tuple[int, int]
-) -> list[Line]:
+def draw(view: View, choice: Choice, last: Mapping[str, str], now: float, size: tuple[int, int]) -> list[Line]:
     """The lines of a screen of so many columns and rows.
 
     `last` has the last line that a task printed, or that tells why it failed, by its id.
@@ -138,7 +127,7 @@ def draw(
     keys = ("  ".join(_KEYS[:shown]) for shown in range(len(_KEYS), 0, -1))
     fitting = next((line for line in keys if len(line) <= width), _KEYS[0])
     foot += [(line, "bold") for line in wrap(choice.message, width) or [fitting]]
-    rows = _draw_blocks(view, blocks, last, choice, now, (width, height - len(head) - len(foot)))
+    rows = _draw_blocks(view, choice, last, now, (width, height - len(head) - len(foot)))
     lines = [*head, *(rows or [("nothing to show", "dim")])]
     room = height - len(foot)  # the foot stays, whatever does not fit
     lines = [*lines[:room], *[("", "")] * (room - len(lines)), *foot]
@@ -173,20 +162,24 @@ def _draw_head(view: View, now: float, size: tuple[int, int]) -> list[Line]:
 
 
 def _draw_blocks(
-    view: View, blocks: Blocks, last: Mapping[str, str], choice: Choice, now: float, size: tuple[int, int]
+    view: View, choice: Choice, last: Mapping[str, str], now: float, size: tuple[int, int]
 ) -> list[Line]:
     """The rows of the blocks with a rule between two; a block that does not fit says how many more there are."""
-    width, by_id, place = size[0], name_tasks(view), find_place(blocks.tasks, choice.selected)
-    rules = max(0, sum(map(bool, blocks)) - 1)
-    shares = _share(size[1] - rules, *map(len, blocks))
-    parts: list[tuple[Sequence[View], int, int]] = []
+    blocks, by_id, names = choose_tasks(view, choice), name_tasks(view), name_each(view["tasks"])
+    place = find_place(list(chain(*blocks)), choice.selected)
+    made: list[tuple[str | View, str]] = []
     begin = 0
-    for block, room in zip(blocks, shares, strict=True):
+    for block, room in zip(
+        blocks, _share(size[1] - max(0, sum(map(bool, blocks)) - 1), *map(len, blocks)), strict=True
+    ):
         rows = max(0, room - 1) if len(block) > room else room
         # the selected one is in the middle of what is shown, or as near to it as the ends of the block let it
         first = min(max(0, min(place - begin, len(block) - 1) - rows // 2), max(0, len(block) - rows))
-        shown = block[first : first + rows]
-        parts.append((shown, begin + first, len(block) - len(shown) if room else 0))
+        made += [(("─" if encodes("─") else "-") * size[0], "dim")] if made and room else []
+        for number, task in enumerate(block[first : first + rows], begin + first):
+            is_red = task["status"] == "completed" and needs_look(task)
+            made.append((task, "reverse" if number == place else "red" if is_red else ""))
+        made += [(f"  and {len(block) - rows} more", "dim")] if room and len(block) > rows else []
         begin += len(block)
 
     def tell_last(task: View) -> str:
@@ -194,18 +187,10 @@ def _draw_blocks(
             return " ".join(filter(None, (tell_doing(task), last.get(task["id"]))))
         return " - ".join(filter(None, (tell_reason(task, by_id, now), last.get(task["id"]))))
 
-    drawn = [task for tasks, _, _ in parts for task in tasks]
-    ends, names = {task["num"]: tell_last(task) for task in drawn}, name_each(view["tasks"])
+    drawn = [part for part, _ in made if not isinstance(part, str)]
     named = [{**task, "id": names[task["id"]] if encodes("·") else short_id(task)} for task in drawn]
-    lines = iter(row_lines(named, now, width, tell_last=lambda task: ends[task["num"]]))
-    made: list[Line] = []
-    for tasks, first, more in parts:
-        made += [(("─" if encodes("─") else "-") * width, "dim")] if made and (tasks or more) else []
-        for number, task in enumerate(tasks, first):
-            is_red = task["status"] == "completed" and needs_look(task)
-            made.append((next(lines), "reverse" if number == place else "red" if is_red else ""))
-        made += [(f"  and {more} more", "dim")] if more else []
-    return made
+    lines = iter(row_lines(named, now, size[0], ends=[tell_last(task) for task in drawn]))
+    return [(part if isinstance(part, str) else next(lines), style) for part, style in made]
 
 
 def _share(room: int, running: int, needy: int, done: int) -> tuple[int, int, int]:
@@ -236,8 +221,7 @@ class Screen:
         from rich.live import Live
 
         self._console = Console(highlight=False)
-        self._live = Live(console=self._console, screen=True, auto_refresh=False, redirect_stdout=False)
-        self._modes: list[Any] = []
+        self.live = Live(console=self._console, screen=True, auto_refresh=False, redirect_stdout=False)
         self._typed = b""
 
     @property
@@ -245,14 +229,14 @@ class Screen:
         """Columns and rows, as they are now."""
         return self._console.size.width, self._console.size.height
 
-    def show(self, lines: Sequence[tuple[str, str]]) -> None:
+    def show(self, lines: Sequence[Line]) -> None:
         """Draw lines, each with its style."""
         from rich.text import Text
 
         text = Text(no_wrap=True, overflow="crop")
         for number, (line, style) in enumerate(lines):
             text.append(("\n" if number else "") + line, style=style or None)
-        self._live.update(text, refresh=True)
+        self.live.update(text, refresh=True)
 
     def read_key(self) -> str | None:
         """The next key: a character, `up` or `down`; None if none is pressed in time."""
@@ -262,49 +246,30 @@ class Screen:
                 return None
             self._typed = os.read(sys.stdin.fileno(), 1024)
             if not self._typed:
-                return "q"  # the terminal is gone
+                raise KeyboardInterrupt  # the terminal is gone
         key = next((key for key in _ARROWS if self._typed.startswith(key)), self._typed[:1])
         self._typed = self._typed[len(key) :]
         return _ARROWS.get(key, key.decode("ascii", "ignore"))
 
-    def begin(self) -> None:
-        """Take the screen, and keys one by one and unseen."""
-        self._modes = termios.tcgetattr(sys.stdin)
-        tty.setcbreak(sys.stdin)
-        self._live.start()
-
-    def end(self) -> None:
-        """Give back the terminal as it was."""
-        self._live.stop()
-        if self._modes:
-            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._modes)
-
-    def leave_for(self, work: Callable[[], None]) -> None:
-        """Do something that uses the terminal itself."""
-        self.end()
-        began = time.monotonic()
-        try:
-            work()
-            if time.monotonic() - began < 1.0:  # it was only printed, not paged, and no person has read it
-                click.pause("-- any key goes back --")
-        finally:
-            self.begin()
-
 
 @contextmanager
 def open_screen() -> Iterator[Screen]:
-    """The screen; SIGTERM and SIGHUP end the block as Ctrl+C does."""
+    """The whole screen, with keys that come one by one and unseen; then the terminal is as it was.
+
+    SIGTERM and SIGHUP end the block as Ctrl+C does.
+    """
 
     def leave(number: int, frame: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    screen = Screen()
+    screen, modes = Screen(), termios.tcgetattr(sys.stdin)
     before = {number: signal.signal(number, leave) for number in _ENDS}
     try:
-        screen.begin()
-        yield screen
+        tty.setcbreak(sys.stdin)
+        with screen.live:
+            yield screen
     finally:
-        screen.end()
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, modes)
         for number, old in before.items():
             signal.signal(number, old)
 
@@ -316,6 +281,8 @@ ASK_TIMEOUT_S: Final = 5.0
 
 PAGES: Final = {"l": "logs", "d": "diff", "\n": "explain", "\r": "explain"}
 """Keys, and the verbs whose output they show in a pager."""
+
+QUIT: Final = "q"
 
 
 @click.command("watch")
@@ -335,16 +302,12 @@ def command(session_id: str, results_dir: Path | None) -> None:
         view = load_view(session)
         click.echo("\n".join(status_lines(session, view, view["tasks"])))
         return
-    with open_screen() as screen:
-        watcher = Watcher(session)
-        while True:
-            screen.show(watcher.draw(screen.size))
-            key = screen.read_key()
-            if key == "q":
-                break
-            work = watcher.press(key) if key is not None else None
-            if work is not None:
-                work(screen)
+    watcher, wanted = Watcher(session), ""
+    while wanted != QUIT:
+        with open_screen() as screen:
+            wanted = watcher.follow(screen)
+        if wanted != QUIT:
+            watcher.page(wanted)
 
 
 class Watcher:
@@ -360,47 +323,59 @@ class Watcher:
         self._view: dict[str, Any] = {}
         self._tasks: list[dict[str, Any]] = []
 
+    def follow(self, screen: Screen) -> str:
+        """Show the session and do what keys ask, until one asks for a page or to leave; see `press`."""
+        while True:
+            screen.show(self.draw(screen.size))
+            key = screen.read_key()
+            wanted = self.press(key) if key is not None else None
+            if wanted is not None:
+                return wanted
+
     def draw(self, size: tuple[int, int]) -> list[Line]:
         """The lines of the screen, as the session is now."""
         self._view = load_view(self._session)
-        blocks = choose_tasks(self._view, self._choice)
-        self._tasks = blocks.tasks
-        for task in blocks.running:
+        running, needy, done = choose_tasks(self._view, self._choice)
+        self._tasks = [*running, *needy, *done]
+        for task in running:
             self._read(task)
-        for task in blocks.needy[: size[1]]:
+        for task in needy[: size[1]]:
             attempt = (task["id"], task["attempt"])
             if attempt not in self._why and task["status"] == "completed":
                 self._why.add(attempt)  # the step at which it failed is read once
                 section = tell(self._session, task)
                 self._last[task["id"]] = section.lines[-1].strip() if section else ""
-        return draw(self._view, blocks, self._last, self._choice, time.time(), size)
+        return draw(self._view, self._choice, self._last, time.time(), size)
 
-    def press(self, key: str) -> Callable[[Screen], None] | None:
-        """Do what a key asks for, but return what needs the screen itself."""
+    def press(self, key: str) -> str | None:
+        """Do what a key asks for, but return the verb whose output it wants to see, or `QUIT`."""
+        choice = self._choice
         if self._answers is not None:
             self._answers(key)
             return None
-        self._choice.message = ""
+        choice.message = ""
+        if key == QUIT:
+            return QUIT
         if key in ARROWS:
-            place = find_place(self._tasks, self._choice.selected) + ARROWS[key]
+            place = find_place(self._tasks, choice.selected) + ARROWS[key]
             if self._tasks:
-                self._choice.selected = self._tasks[min(max(place, 0), len(self._tasks) - 1)]["id"]
+                choice.selected = self._tasks[min(max(place, 0), len(self._tasks) - 1)]["id"]
         elif key == "f":
-            self._choice.only_attention = not self._choice.only_attention
+            choice.only_attention = not choice.only_attention
         elif key == "s":
-            self._choice.as_planned = not self._choice.as_planned
+            choice.as_planned = not choice.as_planned
         elif key == "?":
-            self._choice.message = ALL_KEYS
+            choice.message = ALL_KEYS
         elif key == "/":
-            self._choice.find = ""
+            choice.find = ""
             self._type("")
         elif key == "h":
             self._ask("release" if self._view["counts"]["held"] else "hold")
         elif self._tasks and key in PAGES:
-            return lambda screen: screen.leave_for(lambda: self._page(PAGES[key]))
+            return PAGES[key]
         elif self._tasks and key == "c":
             named = f"sessionrun cancel {name_for_command(self._view)} {short_id(self._selected)}"
-            self._choice.message = f"{named}?  y: yes, any other key: no"
+            choice.message = f"{named}?  y: yes, any other key: no"
             self._answers = self._answer
         elif self._tasks and key == "r":
             self._ask("retry")
@@ -436,13 +411,17 @@ class Watcher:
         except SessionrunError as error:
             self._choice.message = " ".join(str(error).split())
 
-    def _page(self, verb: str) -> None:
+    def page(self, verb: str) -> None:
+        """Show what a verb says of the selected task."""
         words = [sys.executable, "-m", "sessionrun", verb, self._session.session_id, str(self._selected["num"])]
         words += ["--results-dir", str(self._session.path.parent)]
         words += ["-n", "2000"] if verb == "logs" else []
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True)
         text = (done.stdout + done.stderr).decode("utf-8", "backslashreplace")
+        began = time.monotonic()
         click.echo_via_pager(escape(text) or "nothing\n")
+        if time.monotonic() - began < 1.0:  # it was only printed, not paged, and no person has read it
+            click.pause("-- any key goes back --")
 
     def _read(self, task: dict[str, Any]) -> None:
         key = (task["id"], task["attempt"])

@@ -19,7 +19,7 @@ from sessionrun.client.reading.comparison import (
     list_figures,
     name_arms,
 )
-from sessionrun.doors.markup import Markup, Part, cells, table, tag
+from sessionrun.doors.markup import Markup, Part, cells, picture, table, tag
 from sessionrun.model.events import JobFinished, JobLost
 from sessionrun.model.wording import clip, short_id, tell_span, tell_word, with_reason
 from sessionrun.model.words import BAD, GOOD, SIGNS
@@ -116,18 +116,16 @@ def draw_timeline(
     rows += [_draw_row(bar.label, [bar], began, span) for bar in held]
     drawn_kinds |= {bar.kind for bar in held}
     legend = [
-        tag("span", tag("svg", tag("rect", width="11", height="11", class_=kind), aria_hidden="true"), words)
+        tag("span", picture(tag("rect", width="11", height="11", class_=kind)), words)
         for kind, words in LEGEND.items()
         if kind in drawn_kinds
     ]
     step = next((step for step in STEPS if span / step <= MOST_MARKS), 86400 * (1 + span // (86400 * MOST_MARKS)))
     marks = [step * number for number in range(int(span / step) + 1)]
-    behind = tag(
-        "svg",
+    behind = picture(
         *(_draw_bar(bar, began, span, "0", "100%") for bar in held),
         *(tag("line", x1=at, x2=at, y1="0", y2="100%") for at in (f"{_share(mark, span):.2f}%" for mark in marks)),
         class_="behind",
-        aria_hidden="true",
     )
     drawn = tag("div", behind, _draw_axis(marks, span), *rows, class_="timeline slots" if is_many else "timeline")
     return [drawn, tag("p", *legend, class_="legend dim")], f"{tell_span(span)} from the first start"
@@ -139,7 +137,7 @@ def _draw_row(name: Part, bars: Sequence[Bar], began: float, span: float, instea
         _draw_bar(bar, began, span, *(("0", "13") if bar.phase == "work" else ("2", "9")))
         for bar in sorted(bars, key=lambda bar: bar.phase == "work")
     ]
-    drawn = tag("svg", *parts, aria_hidden="true") if parts else tag("span", instead, class_="dim")
+    drawn = picture(*parts) if parts else tag("span", instead, class_="dim")
     title = name if isinstance(name, str) and not isinstance(name, Markup) else None
     return tag("div", tag("span", name, title=title), drawn, class_="row")
 
@@ -165,7 +163,7 @@ def _draw_axis(marks: Sequence[float], span: float) -> Markup:
         )
         for mark in marks
     ]
-    return tag("div", tag("span"), tag("svg", *words, class_="axis", aria_hidden="true"), class_="row")
+    return tag("div", tag("span"), picture(*words, class_="axis"), class_="row")
 
 
 def _choose_kind(task: Task) -> str:
@@ -204,7 +202,7 @@ def _draw_ends(bars: Sequence[Bar], began: float, span: float) -> Markup:
             if height:
                 at = {"x": f"{100 * place / BINS:g}%", "width": f"{80 / BINS:g}%"}
                 parts.append(tag("rect", y=f"{top:.1f}", height=f"{height:.1f}", class_=kind, **at))
-    return tag("div", tag("span", "ended"), tag("svg", *parts, aria_hidden="true"), class_="row ends")
+    return tag("div", tag("span", "ended"), picture(*parts), class_="row ends")
 
 
 # --- needs ---
@@ -354,18 +352,13 @@ def make_grid(view: Mapping[str, Any], tasks: Sequence[Task], base: str) -> tupl
         ("pass@1, 95 % interval", [None if rate is None else _tell_rate(rate, 0.0) for rate in rates]),
         *list_figures(record),
     ]
-    rows += [
-        tag("tr", tag("th", head, scope="row"), *(tag("td", part) for part in parts)) for head, parts in figures
-    ]
+    rows += [cells(parts, tag("th", head, scope="row")) for head, parts in figures]
     grid = tag("div", table(["", *(group["key"] for group in groups)], rows, class_="grid"), class_="wide")
     counts = ((len(titles), "task"), (len(groups), "arm"), (record["samples"], "sample"))
     note = ", ".join(f"{number} {word}{'s' if number != 1 else ''}" for number, word in counts)
     concluded = " ".join(conclude(record))
-    return [
-        tag("p", tag("strong", concluded)) if concluded else None,
-        grid,
-        *_compare(groups),
-    ], f"{note}; the best arm first"
+    verdict = tag("p", tag("strong", concluded)) if concluded else None
+    return [verdict, grid, *_compare(groups)], f"{note}; the best arm first"
 
 
 def _tell_cell(runs: Sequence[Task], base: str) -> Markup:
@@ -373,16 +366,10 @@ def _tell_cell(runs: Sequence[Task], base: str) -> Markup:
         return tag("td", "-")
     good = sum(task["outcome"] == "succeeded" for task in runs)
     kind = "all" if good == len(runs) else "some" if good else "none"
-    signs = [
-        tag(
-            "a",
-            SIGNS[task["word"]],
-            href=f"{base}{task['num']}",
-            class_=task["word"],
-            title=tell_word(task["word"]),
-        )
-        for task in runs
-    ]
+    signs = []
+    for task in runs:
+        looks = {"class_": task["word"], "title": tell_word(task["word"])}
+        signs.append(tag("a", SIGNS[task["word"]], href=f"{base}{task['num']}", **looks))
     took = [task["duration_s"] for task in runs if task["duration_s"] is not None]
     mean = tag("div", tell_span(sum(took) / len(took)), class_="dim") if took else None
     is_open = any(task["status"] != "completed" for task in runs)
@@ -390,26 +377,20 @@ def _tell_cell(runs: Sequence[Task], base: str) -> Markup:
 
 
 def _tell_rate(rate: Mapping[str, float], least: float) -> Part:
-
     def at(share: float) -> float:
         return 100 * (min(1.0, max(least, share)) - least) / (1 - least)
 
     low, high, middle = at(rate["low"]), at(rate["high"]), at(rate["estimate"])
-    drawn = tag(
-        "svg",
+    drawn = picture(
         tag("line", x1="0", x2="100%", y1="5", y2="5"),
         tag("rect", x=f"{low:.1f}%", width=f"{max(0.5, high - low):.1f}%", y="3", height="4"),
         tag("rect", x=f"{max(0.0, middle - 1):.1f}%", width="2%", y="0", height="10", class_="at"),
         class_="interval",
-        aria_hidden="true",
     )
     sign = "" if least == 0 else "+"
     words = f"{100 * rate['low']:{sign}.0f} to {100 * rate['high']:{sign}.0f}".replace("-", "−")
-    return [
-        tag("strong", f"{rate['estimate']:.0%}" if least == 0 else None),
-        drawn,
-        tag("div", words, class_="dim"),
-    ]
+    estimate = f"{rate['estimate']:.0%}" if least == 0 else None
+    return [tag("strong", estimate), drawn, tag("div", words, class_="dim")]
 
 
 def _compare(groups: Sequence[Mapping[str, Any]]) -> list[Part]:
@@ -418,18 +399,13 @@ def _compare(groups: Sequence[Mapping[str, Any]]) -> list[Part]:
     measured = [group for group in others if group["behind"]]
     if not measured:
         return []
-    rows = [
-        cells(
-            [
-                f"{first['key']} − {group['key']}",
-                f"{100 * group['behind']['estimate']:+.0f} points".replace("-", "−"),
-                _tell_rate(group["behind"], -1.0),
-                ", ".join(f"{count} {word}" for word, count in count_wins(first, group).items()),
-                tell_word(group["behind"]["verdict"]),
-            ]
-        )
-        for group in measured
-    ]
+    rows = []
+    for group in measured:
+        behind = group["behind"]
+        points = f"{100 * behind['estimate']:+.0f} points".replace("-", "−")
+        wins = ", ".join(f"{count} {word}" for word, count in count_wins(first, group).items())
+        parts = [points, _tell_rate(behind, -1.0), wins, tell_word(behind["verdict"])]
+        rows.append(cells([f"{first['key']} − {group['key']}", *parts]))
     heads = ("Arms", "Difference", "95 % interval, points", "Tasks", "The other arm is")
     return [
         tag("h3", f"Paired by task, against {first['key']}"),

@@ -49,15 +49,29 @@ NUMBERS: Final = frozenset(("#", "Tries", "Time", "Changed", "Cost"))
 """Heads of columns whose cells stand to the right."""
 
 
+def make_head(heads: Iterable[Part]) -> Markup:
+    """The line of heads over the columns of a table."""
+    return tag("thead", tag("tr", *(tag("th", name, scope="col") for name in heads)))
+
+
 def table(heads: Iterable[Part], rows: Iterable[Part], **attributes: object) -> Markup:
     """A table with a line of heads over its columns, and rows as they are."""
-    head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in heads)))
-    return tag("table", head, tag("tbody", *rows), **attributes)
+    return tag("table", make_head(heads), tag("tbody", *rows), **attributes)
 
 
-def cells(parts: Iterable[Part]) -> Markup:
-    """A row of plain cells."""
-    return tag("tr", *(tag("td", part) for part in parts))
+def cells(parts: Iterable[Part], head: Markup | None = None, **attributes: object) -> Markup:
+    """A row of plain cells, perhaps behind a head."""
+    return tag("tr", head, *(tag("td", part) for part in parts), **attributes)
+
+
+def picture(*parts: Part, **attributes: object) -> Markup:
+    """A drawing that says nothing that is not said beside it."""
+    return tag("svg", *parts, **attributes, aria_hidden="true")
+
+
+def tell_command(words: str, **attributes: object) -> Markup:
+    """What does the same as a page or a button."""
+    return tag("p", "The same on a command line: ", tag("code", f"sessionrun {words}"), **attributes)
 
 
 def section(name: str, heading: str, *parts: Part, note: str = "") -> Markup | None:

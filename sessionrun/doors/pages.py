@@ -12,7 +12,18 @@ from typing import Any, Final, NamedTuple
 
 from sessionrun.client.reading.comparison import wilson
 from sessionrun.doors.gathering import Matter, Shown
-from sessionrun.doors.markup import Markup, Part, cells, document, join, section, table, tag
+from sessionrun.doors.markup import (
+    Markup,
+    Part,
+    cells,
+    document,
+    join,
+    make_head,
+    section,
+    table,
+    tag,
+    tell_command,
+)
 from sessionrun.doors.report import make_blocks, make_search
 from sessionrun.doors.task import (
     draw_bar,
@@ -72,12 +83,10 @@ def make_list(views: Sequence[Mapping[str, Any]], now: float) -> Markup:
     ]
     needy, every = len(groups["Need you"]), "1 session" if len(views) == 1 else f"{len(views)} sessions"
     words = f"{needy} of {every} need{'s' if needy == 1 else ''} you" if needy else "No session needs you"
-    head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in heads)))
     verdict = tag("p", words, class_="verdict", role="status")
-    shown = tag(
-        "section", tag("div", make_search(), class_="filter"), tag("table", head, *bodies, class_="sessions")
-    )
-    return join([tag("h1", "Sessions"), verdict, shown])
+    shown = tag("table", make_head(heads), *bodies, class_="sessions")
+    search = tag("div", make_search(), class_="filter")
+    return join([tag("h1", "Sessions"), verdict, tag("section", search, shown)])
 
 
 def _make_row(view: Mapping[str, Any], now: float, *, has_cost: bool) -> Markup:
@@ -92,7 +101,7 @@ def _make_row(view: Mapping[str, Any], now: float, *, has_cost: bool) -> Markup:
         *([tell_cost(view["usage"])] if has_cost else []),
         _make_time(parse_time(view["started_at"]), "%a %d %b, %H:%M"),
     ]
-    return tag("tr", *(tag("td", part) for part in parts), id=f"s-{view['session_id']}")
+    return cells(parts, id=f"s-{view['session_id']}")
 
 
 def make_session(matter: Matter, *, control: bool) -> Markup:
@@ -167,40 +176,29 @@ def _count(number: int) -> str:
 
 def _make_controls(controls: Sequence[Control], address: str, named: str) -> Markup:
     """A button for each; it opens a dialog, without a script, that says what will happen, and the same command."""
-    return tag("div", *(_make_control(control, address, named) for control in controls), class_="actions")
+    bar: list[Part] = []
+    for control in controls:
+        name, kind = f"ask-{control.action}", "danger" if control.action == "cancel" else None
+        if control.happens:
+            bar.append(tag("button", control.word, type="button", popovertarget=name, class_=kind))
+            bar.append(tag("div", _make_dialog(control, name, kind, address, named), id=name, popover=""))
+        else:
+            bar.append(tag("button", control.word, type="button", disabled="", class_=kind))
+    return tag("div", *bar, class_="actions")
 
 
-def _make_control(control: Control, address: str, named: str) -> list[Part]:
+def _make_dialog(control: Control, name: str, kind: str | None, address: str, named: str) -> list[Part]:
     verb = "merge" if control.action == "land" else control.action
-    name, kind = f"ask-{control.action}", "danger" if control.action == "cancel" else None
-    if not control.happens:
-        return [tag("button", control.word, type="button", disabled="", class_=kind)]
     first = None if control.asks else ""  # what has the focus once the dialog is open
     back = tag("button", "Not now", type="button", popovertarget=name, popovertargetaction="hide", autofocus=first)
     text = tag("textarea", name="text", rows="4", required="", autofocus="", aria_label=control.word)
     go = tag("button", control.word, class_=kind)
+    parts = [text, back, go] if control.asks else [back, go]
     return [
-        tag("button", control.word, type="button", popovertarget=name, class_=kind),
-        tag(
-            "div",
-            tag("p", tag("strong", f"{control.word}?")),
-            tag("p", control.happens),
-            tag(
-                "p",
-                "The same on a command line: ",
-                tag("code", f"sessionrun {verb} {named}{' TEXT' * control.asks}"),
-            ),
-            tag(
-                "form",
-                text if control.asks else None,
-                back,
-                go,
-                method="post",
-                action=f"{address}/{control.action}",
-            ),
-            id=name,
-            popover="",
-        ),
+        tag("p", tag("strong", f"{control.word}?")),
+        tag("p", control.happens),
+        tell_command(f"{verb} {named}{' TEXT' * control.asks}"),
+        tag("form", *parts, method="post", action=f"{address}/{control.action}"),
     ]
 
 
@@ -219,22 +217,14 @@ def make_task(shown: Shown, matter: Matter, *, control: bool) -> Markup:
             tag("p", " · ".join(filter(None, list_facts(task))), class_="dim"),
             bar,
             *tell_parts(shown, unfolded=True),
-            tag(
-                "p",
-                "The same on a command line: ",
-                tag("code", f"sessionrun explain {named}"),
-                class_="dim",
-            ),
+            tell_command(f"explain {named}", class_="dim"),
         ]
     )
 
 
 def _can_land(task: Mapping[str, Any]) -> bool:
-    return (
-        bool(task["branch"])
-        and task["outcome"] == "succeeded"
-        and task["word"] not in ("landed", "changed_nothing")
-    )
+    is_there = task["word"] in ("landed", "changed_nothing")
+    return bool(task["branch"]) and task["outcome"] == "succeeded" and not is_there
 
 
 DAYS: Final = 30

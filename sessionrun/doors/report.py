@@ -9,7 +9,7 @@ from sessionrun import __version__
 from sessionrun.client.reading.telling import Failure
 from sessionrun.doors.drawing import MOST_ROWS, WAYS, draw_needs, draw_timeline, make_grid
 from sessionrun.doors.gathering import FEW, MOST, Matter, is_wrong
-from sessionrun.doors.markup import NUMBERS, Markup, Part, cells, document, join, section, table, tag
+from sessionrun.doors.markup import NUMBERS, Markup, Part, cells, document, join, picture, section, table, tag
 from sessionrun.doors.task import (
     has_costs,
     list_counts,
@@ -312,7 +312,7 @@ def _tell_costs(view: View) -> list[Part]:
         sent, received = usage["input_tokens"] or 0, usage["output_tokens"] or 0
         is_partial = is_partial or unknown or bool(usage["unpriced_jobs"])
         price = tag("span", tell_cost(usage), class_="unknown" if unknown else None)
-        drawn = tag("svg", bar, class_="price", aria_hidden="true")
+        drawn = picture(bar, class_="price")
         rows.append(cells([name, price, drawn, f"{sent:,} in, {received:,} out"]))
     hint = [
         "A model without a known price counts as nothing. To give it one: ",

@@ -126,14 +126,15 @@ class Desk:
     def make_app(self) -> Starlette:
         """What a server runs: of each page the whole, the part of it that changes, and the news of that."""
         get, session = ["GET"], "/sessions/{session}"
+        script = files(__package__).joinpath("live.js").read_bytes()
         routes = [
-            Route("/live.js", give_script, methods=get),
+            Route("/live.js", lambda _: Response(script, media_type="text/javascript"), methods=get),
             Route(f"{session}/report", self.show_report, methods=get),
         ]
         for address in ("", session, f"{session}/tasks/{{num}}"):
             routes += [
-                Route(address or "/", self.show_page, methods=get),
-                Route(f"{address}/part", self.show_part, methods=get),
+                Route(address or "/", self.show, methods=get),
+                Route(f"{address}/part", self.show, methods=get),
                 Route(f"{address}/events", self.follow, methods=get),
             ]
             routes += [Route(f"{address}/{{action}}", self.act, methods=["POST"])] if address else []
@@ -145,14 +146,11 @@ class Desk:
 
     # --- pages ---
 
-    async def show_page(self, request: Request) -> Response:
+    async def show(self, request: Request) -> Response:
+        """A page, or what changes of it."""
         title, main, way = await asyncio.to_thread(self._make, *self._read(request))
-        return _answer(pages.make_document(title, main, request.url.path, way))
-
-    async def show_part(self, request: Request) -> Response:
-        """What changes of a page."""
-        _, main, _ = await asyncio.to_thread(self._make, *self._read(request))
-        return _answer(main)
+        address = request.url.path
+        return _answer(main if address.endswith("/part") else pages.make_document(title, main, address, way))
 
     async def show_report(self, request: Request) -> Response:
         """`/sessions/ID/report`: what `sessionrun report` makes."""
@@ -240,11 +238,6 @@ class Desk:
         return str(shown.task["title"]), pages.make_task(shown, matter, control=self._control), way
 
 
-async def give_script(request: Request) -> Response:
-    """The script of all pages."""
-    return Response(files(__package__).joinpath("live.js").read_bytes(), media_type="text/javascript")
-
-
 MAX_FORM: Final = 3 * MAX_TEXT + 100
 """How long a form may be (bytes): of a text in it each byte may be three."""
 
@@ -266,15 +259,6 @@ def _name(session: SessionDir | None, num: int | None) -> str:
     return ALL if session is None else session.session_id + ("" if num is None else f"/{num}")
 
 
-def _land(session: SessionDir, tasks: Sequence[str]) -> str | None:
-    report = api.merge(session, tasks)
-    if any(task["status"] == "landed" for task in report["tasks"]):
-        return None
-    hold = report["hold"] or {}
-    reasons = [f"task {task['id']}: {task['reason']}" for task in report["tasks"] if task["reason"]]
-    return hold.get("reason") or "; ".join(reasons) or "there is nothing to land"
-
-
 def _act(action: str, session: SessionDir, num: int | None, text: str) -> str | None:
     tasks: list[str] = []
     if num is not None:  # the id of another task may be this number
@@ -282,8 +266,13 @@ def _act(action: str, session: SessionDir, num: int | None, text: str) -> str | 
         if not 0 < num <= len(known):
             raise InputError(f"session {session.session_id} has no task {num}")
         tasks = [str(known[num - 1]["id"])]
+    if action == "land" and (lack := describe_lack("landing")):
+        return lack
     if action == "land":
-        return describe_lack("landing") or _land(session, tasks)
+        report = api.merge(session, tasks)
+        reasons = [f"task {task['id']}: {task['reason']}" for task in report["tasks"] if task["reason"]]
+        why = (report["hold"] or {}).get("reason") or "; ".join(reasons) or "there is nothing to land"
+        return None if any(task["status"] == "landed" for task in report["tasks"]) else why
     if action == "retry":
         return None if api.retry(session, tasks, failed=not tasks).tasks else "there is nothing to try again"
     if action == "continue":

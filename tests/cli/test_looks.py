@@ -483,7 +483,7 @@ def shown_of(view: dict[str, Any], size: tuple[int, int], **choice: Any) -> list
         "t2": "No such file",
         str(view["tasks"][:1] and view["tasks"][0]["id"]): "why",
     }
-    return draw(view, choose_tasks(view, chosen), tails, chosen, NOW, size)
+    return draw(view, chosen, tails, NOW, size)
 
 
 @pytest.mark.parametrize("size", ["120x40", "80x24", "80x24-c", "40x12"])
@@ -534,8 +534,8 @@ def test_what_is_asked_and_all_keys_are_shown_whole(size: tuple[int, int]) -> No
 def test_what_is_chosen() -> None:
     view = make_session(100)
     expected = ["t3", "t2", "t4", "t5"]
-    assert [task["id"] for task in choose_tasks(view, Choice(only_attention=True)).tasks] == expected
-    assert [task["id"] for task in choose_tasks(view, Choice(find="PARSER")).tasks] == ["t1"]
+    for choice, ids in ((Choice(only_attention=True), expected), (Choice(find="PARSER"), ["t1"])):
+        assert [task["id"] for block in choose_tasks(view, choice) for task in block] == ids
     assert ("nothing to show", "dim") in shown_of(make_view([]), (80, 24))
 
 
@@ -564,7 +564,9 @@ def test_keys(sessionrun: Command) -> None:
     assert screen()[-1] == "cancel of a is done"
     view = sessionrun.wait(session_id)
     assert [(task["outcome"], task["attempt"]) for task in view["tasks"]] == [("cancelled", 1), ("failed", 2)]
-    assert watcher.press("l") is not None and watcher.press("z") is None
+    assert [watcher.press(key) for key in ("l", "z", "/", "q")] == ["logs", None, None, None]
+    assert "find: q  (Enter ends it)" in screen()[-1]
+    assert [watcher.press(key) for key in ("\r", "q")] == [None, "q"]
 
 
 @pytest.mark.parametrize("end", ["key", "signal"])

@@ -10,12 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from conftest import Command
 from shown import with_state
 from simulation import make_session
 
-from sessionrun.cli.options import Answer, act_on_each
+from sessionrun.cli.options import Answer, act_on_each, note_json
 from sessionrun.client.lookup import Chosen, choose_sessions, find_session, is_in_state
 from sessionrun.engine.status import project_live, project_summary
 from sessionrun.model.errors import InputError, SessionGone, SessionNotFound
@@ -219,9 +220,11 @@ def test_an_error_of_one_of_several_is_told_with_it(capsys: pytest.CaptureFixtur
             raise SessionGone("it is\ngone")
         return Answer({"schema_version": 1, "session_id": "b"}, ["Session: b: fine"], 1)
 
-    assert act_on_each(Chosen(sessions, (), True), act, as_json=False) == 4
+    assert act_on_each(Chosen(sessions, (), True), act) == 4
     assert capsys.readouterr() == ("Session: b: fine\n", "sessionrun: error: session a: it is gone\n")
-    assert act_on_each(Chosen(sessions, (), True), act, as_json=True) == 4
+    with click.Context(click.Command("any")) as context:
+        note_json(context, click.Option(["--json"]), True)
+        assert act_on_each(Chosen(sessions, (), True), act) == 4
     told = json.loads(capsys.readouterr().out)["sessions"]
     assert told == [{"session_id": "a", "error": {"code": 4, "message": "it is gone"}}, {"session_id": "b"}]
 

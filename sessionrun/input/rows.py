@@ -19,7 +19,7 @@ from sessionrun.house import describe_lack
 from sessionrun.input import kinds
 from sessionrun.input.fields import DEFAULT_FIELDS, LIMIT_FIELDS, as_feed
 from sessionrun.input.kinds import takes
-from sessionrun.input.reading import Field, of_business, read_known, table
+from sessionrun.input.reading import of_business, read_known, table
 from sessionrun.input.settings import Check, Setting, Topic
 from sessionrun.model.events import takes_model
 from sessionrun.model.places import KeepPolicy
@@ -135,12 +135,6 @@ def _read_json(value: Any) -> Any:
         return value
 
 
-def _kind_of(name: str, fields: Mapping[str, Field]) -> kinds.Kind[Any]:
-    kind = fields[name].convert
-    assert isinstance(kind, kinds.Kind)
-    return kind
-
-
 def _task(
     name: str,
     text: str = "",
@@ -150,12 +144,12 @@ def _task(
     **more: Any,
 ) -> Setting:
     """A default of tasks; a plan's ``defaults`` have the same one, of the same kind."""
-    return Setting(name, kind or _kind_of(name, DEFAULT_FIELDS), text, metavar, topic, scope="task", **more)
+    return Setting(name, kind or DEFAULT_FIELDS[name].convert, text, metavar, topic, scope="task", **more)
 
 
 def _limit(name: str, text: str = "", metavar: str = "", topic: Topic = "limits", **more: Any) -> Setting:
     """A limit of the session; a plan's ``limits`` have the same one, of the same kind."""
-    return Setting(name, _kind_of(name, LIMIT_FIELDS), text, metavar, topic, **more)
+    return Setting(name, LIMIT_FIELDS[name].convert, text, metavar, topic, **more)
 
 
 _input = partial(Setting, scope="input")

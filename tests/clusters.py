@@ -42,7 +42,6 @@ SID = "11111111-1111-4111-8111-111111111111"
 
 
 def make_order(job: str, *argv: str, **order: Any) -> Message:
-    """An order of the session's for a job."""
     about: Message = {
         "argv": list(argv),
         "cwd": "/",
@@ -173,7 +172,6 @@ class NodeUnderTest:
         return [process for process in psutil.process_iter() if marker_of(process).startswith(marker)]
 
     def close(self) -> None:
-        """End all processes of the node, and its scheduler."""
         end_all(lambda: [*self.chain(), *self.jobs()])
         if not self._loop.is_closed():
             self._loop.run_until_complete(self._server.close())
@@ -182,7 +180,6 @@ class NodeUnderTest:
 
 
 def marker_of(process: psutil.Process) -> str:
-    """The marker that a process carries."""
     try:
         return process.environ().get("SESSIONRUN_JOB", "") if process.status() != psutil.STATUS_ZOMBIE else ""
     except (psutil.Error, OSError):
@@ -198,7 +195,6 @@ def words_of(process: psutil.Process) -> str:
 
 
 def parent_of(process: psutil.Process) -> psutil.Process | None:
-    """The parent of a process, if it lives."""
     try:
         return process.parent()
     except (psutil.Error, OSError):
@@ -257,18 +253,15 @@ class RealCluster:
         self.address = f"tls://{host}:{self.port}"
 
     def start_head(self) -> None:
-        """Start the scheduler."""
         self._start("head", "head", "--host", self.host, "--port", str(self.port))
 
     def start_node(self, name: str, slots: int = 2, *words: str) -> None:
-        """Start a node."""
         self._start(name, "node", self.address, "--name", name, "--slots", str(slots), *words)
 
     def _start(self, name: str, *words: str) -> None:
         self.start_program(name, *self.command.argv, "cluster", *words)
 
     def start_program(self, name: str, *argv: str, env: Mapping[str, str] | None = None) -> None:
-        """Start any program of the cluster's."""
         log = open(self.command.cwd / f"{name}.log", "ab")
         env = {**self.env, **(env or {})}
         self.programs[name] = subprocess.Popen(
@@ -291,7 +284,6 @@ class RealCluster:
         eventually(lambda: sum(node["lives"] for node in self.show().get("nodes", ())) == count)
 
     def site(self, name: str) -> Path:
-        """A node's own directory."""
         (path,) = (self.nodes_dir / name).glob("node-*")
         return path
 
@@ -319,7 +311,6 @@ class RealCluster:
         )
 
     def close(self) -> None:
-        """End everything."""
         for program in self.programs.values():
             with suppress(ProcessLookupError):
                 program.send_signal(signal.SIGCONT)
@@ -458,7 +449,6 @@ class RealSlurm:
         eventually(lambda: "UP" in self.ask("scontrol", "ping"))
 
     def start_node(self, node: str) -> None:
-        """Start a slurmd."""
         self._start("slurmd", "-D", "-N", node, name=node)
 
     def _start(self, program: str, *words: str, name: str | None = None) -> None:
@@ -482,7 +472,6 @@ class RealSlurm:
         end_all(lambda: self.find_processes(node))
 
     def ask(self, *words: str) -> str:
-        """What a program of Slurm's prints."""
         done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=60)
         return done.stdout if done.returncode == 0 else ""
 

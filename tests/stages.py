@@ -97,7 +97,6 @@ refs_are_files = pytest.mark.skipif(
 
 
 def make_repository_of(top: Path, files: Mapping[str, str]) -> None:
-    """A repository of Ann's with these files in one commit."""
     top.mkdir(parents=True, exist_ok=True)
     begin_repository(top)
     write_files(top, files)
@@ -151,5 +150,4 @@ class Stage:
 
 @pytest.fixture(scope="session")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Stage:
-    """The recorded places of this worker."""
     return Stage(tmp_path_factory.mktemp("recorded"))

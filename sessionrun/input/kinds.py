@@ -78,7 +78,6 @@ class Kind(Generic[T]):
         return self.read(value)
 
     def then(self, make: Callable[[T], U]) -> Kind[U]:
-        """The same, made into something else."""
         return Kind(lambda value: make(self.read(value)), self.schema)
 
 
@@ -106,7 +105,6 @@ def read_flag(word: str) -> bool:
 
 
 def reference(name: str) -> Schema:
-    """The schema of this name."""
     return {"$ref": f"#/$defs/{name}"}
 
 
@@ -375,8 +373,6 @@ as_ref: Final = Kind(partial(_read_line, check_ref), TEXT)
 
 
 def as_choice(choices: Sequence[str]) -> Kind[Any]:
-    """One of a few words."""
-
     @takes({"enum": list(choices)})
     def read(value: Any) -> str:
         if value not in choices:

@@ -100,7 +100,6 @@ def compare_figure(case: str, figure: float, goal: float) -> Row:
 
 
 def print_table(rows: Sequence[Row]) -> None:
-    """Print rows with their goals."""
     from tabulate import tabulate
 
     headers = ("case", "ms", "against", "ms", "ratio", "low", "high", "cpu", "goal", "")
@@ -150,7 +149,6 @@ class Bench(Place):
         return lambda: self.call(argv)[0]
 
     def write(self, name: str, prompts: Sequence[Any]) -> Path:
-        """Write an input file."""
         file = self.path / name
         file.write_bytes(orjson.dumps({"prompts": prompts}))
         return file

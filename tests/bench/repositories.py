@@ -113,7 +113,6 @@ class Task:
         return self._jobs / f"a1-r1-{phase}"
 
     def prepare(self) -> Path:
-        """PREPARE: its worktree."""
         place = prepare(self._request, self._job("prepare"))
         self._request = replace(self._request, place=place)
         return Path(place.worktree or "")
@@ -126,7 +125,6 @@ class Task:
         assert report.problem is None, report.problem
 
     def release(self) -> None:
-        """RELEASE."""
         release(replace(self._request, succeeded=True), self._job("release"))
 
 

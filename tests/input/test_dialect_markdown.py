@@ -173,7 +173,6 @@ class Project:
         return self.run(*words, str(self.path))
 
     def sync(self, *words: str, answers: Any = ()) -> tuple[int, dict[str, Any]]:
-        """Run the jobs to the end."""
         (self.bin / "answers.json").write_text(json.dumps(answers))
         done = self.run.to_end("--sync", "--json", *words, str(self.path))
         assert done.stdout, done.stderr

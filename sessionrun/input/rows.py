@@ -103,9 +103,13 @@ def of_approval(spec: SessionSpec, approve: bool) -> str | None:
     return f"agent {spec.tasks[0].agent!r} has no option to leave out: it may do all that you may"
 
 
-def of_template(spec: SessionSpec, _: Any) -> str | None:
-    """For tasks that the input names in another way than by their prompts."""
-    return None if spec.dialect in ("swebench", QUEUE) else "each task of this input has its own prompt"
+def of_formats(why: str, *names: str) -> Check:
+    """The check of what is for inputs of these formats; `why` others have no use for it."""
+    return lambda spec, _: None if spec.dialect in names else why
+
+
+of_template: Final = of_formats("each task of this input has its own prompt", "swebench", QUEUE)
+of_account: Final = of_formats("it is for Markdown job files, which record what ran", MARKDOWN)
 
 
 def of_cache(spec: SessionSpec, wanted: Any) -> str | None:
@@ -113,11 +117,6 @@ def of_cache(spec: SessionSpec, wanted: Any) -> str | None:
     if not wanted or spec.mirrors is not None or spec.cache is not None:
         return None
     return "no task names a repo, is in a mirror or has an environment"
-
-
-def of_account(spec: SessionSpec, _: Any) -> str | None:
-    """For inputs whose job files are recorded in a status file."""
-    return None if spec.dialect == MARKDOWN else "it is for Markdown job files, which record what ran"
 
 
 # --- the table ---

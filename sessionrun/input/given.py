@@ -17,7 +17,8 @@ import orjson
 from sessionrun.input.formats import FORMATS
 from sessionrun.input.kinds import resolve_paths
 from sessionrun.input.parse import PROJECT_SETTINGS, STATUS_FILE, Folder, Source, decode
-from sessionrun.input.rows import BY_NAME, read_values
+from sessionrun.input.rows import BY_NAME
+from sessionrun.input.settings import read_values
 from sessionrun.input.text import MAX_INPUT_BYTES, has_half_character
 from sessionrun.model.errors import InputError
 from sessionrun.model.keys import describe_id_problem
@@ -57,7 +58,7 @@ def find_input(given: Given, options: Mapping[str, Any]) -> tuple[Given, str | N
 
 def read_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """What is said beside an input: values, paths of tasks counted from here, and the text of a template."""
-    options = read_values(options)
+    options = read_values(BY_NAME, options)
     if "defaults" in options:
         options["defaults"] = resolve_paths(str(Path.cwd()), options["defaults"])
     if "prompt_template" in options:

@@ -21,7 +21,6 @@ from sessionrun.input.fields import DEFAULT_FIELDS, LIMIT_FIELDS, as_feed
 from sessionrun.input.kinds import takes
 from sessionrun.input.reading import of_business, read_known, table
 from sessionrun.input.settings import Check, Setting, Topic
-from sessionrun.model.errors import InputError, suggest
 from sessionrun.model.events import takes_model
 from sessionrun.model.places import KeepPolicy
 from sessionrun.model.spec import SessionSpec, TaskSpec
@@ -301,25 +300,6 @@ SETTINGS: Final = tuple(
 """All of them: one of a business that was taken out is known, and refused where it is given."""
 
 BY_NAME: Final[Mapping[str, Setting]] = {row.name: row for row in SETTINGS}
-
-
-def read_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that were given, converted.
-
-    None, an empty list or map, and the False of a flag that has no word for it were not given.
-
-    Raises:
-        InputError: there is no such setting, or a value does not fit.
-    """
-    unknown = next((name for name in values if name not in BY_NAME), None)
-    if unknown is not None:
-        raise InputError(f"there is no setting {unknown!r}{suggest(unknown, BY_NAME)}")
-    return {
-        name: BY_NAME[name].read(value)
-        for name, value in values.items()
-        if value not in (None, (), [], {}) and (value is not False or "/" in (BY_NAME[name].option or ""))
-    }
-
 
 FILE_FIELDS: Final = table(
     agents=kinds.as_record, prices=kinds.as_record, **{row.name: row.kind for row in SETTINGS if row.config}

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
 from sessionrun.input.kinds import Kind, Misfit
 from sessionrun.input.text import has_half_character
-from sessionrun.model.errors import InputError
+from sessionrun.model.errors import InputError, suggest
 from sessionrun.model.frozen import frozen
 from sessionrun.model.spec import SessionSpec
 
@@ -104,6 +104,24 @@ class Setting(NamedTuple):
         except Misfit as misfit:
             keys = (step for step in misfit.path if isinstance(step, str))
             raise InputError(": ".join((self.spell(value), *keys, misfit.problem))) from None
+
+
+def read_values(known: Mapping[str, Setting], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that were given, converted; `known` are all settings.
+
+    None, an empty list or map, and the False of a flag that has no word for it were not given.
+
+    Raises:
+        InputError: there is no such setting, or a value does not fit.
+    """
+    unknown = next((name for name in values if name not in known), None)
+    if unknown is not None:
+        raise InputError(f"there is no setting {unknown!r}{suggest(unknown, known)}")
+    return {
+        name: known[name].read(value)
+        for name, value in values.items()
+        if value not in (None, (), [], {}) and (value is not False or "/" in (known[name].option or ""))
+    }
 
 
 @frozen

@@ -27,8 +27,8 @@ from sessionrun.input.given import find_input
 from sessionrun.input.job_files import FIELDS
 from sessionrun.input.parse import Folder, Source
 from sessionrun.input.plan import Plan
-from sessionrun.input.rows import read_values
-from sessionrun.input.settings import Options
+from sessionrun.input.rows import BY_NAME
+from sessionrun.input.settings import Options, read_values
 from sessionrun.input.text import MAX_INPUT_BYTES
 from sessionrun.model.errors import InputError
 from sessionrun.model.spec import Check, Prove, TaskSpec
@@ -327,7 +327,7 @@ def tell(plan: Plan) -> str:
 def test_an_input_becomes_this_plan(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/u")
     case = json.loads(path.read_text())
-    given, config = (read_values(case.get(key, {})) for key in ("given", "config"))
+    given, config = (read_values(BY_NAME, case.get(key, {})) for key in ("given", "config"))
     source = make_source(case)
     dialect, _ = choose_format(source, None)
     assert dialect == path.stem.partition("-")[0]

@@ -88,14 +88,12 @@ class Browser:
         return bool(self.evaluate(f"(() => {{ const one = {found}; if (one) one.click(); return !!one; }})()"))
 
     def key(self, name: str) -> None:
-        """Press and let go a key."""
         code, text = KEYS[name]
         known = {"key": name, "code": name, "windowsVirtualKeyCode": code}
         self._call("Input.dispatchKeyEvent", self._session, type="keyDown", **known, text=text)
         self._call("Input.dispatchKeyEvent", self._session, type="keyUp", **known)
 
     def close(self) -> None:
-        """End the browser with all its processes."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         os.close(self._read)

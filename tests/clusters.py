@@ -177,7 +177,6 @@ class NodeUnderTest:
         return [process for process in psutil.process_iter() if marker_of(process).startswith(marker)]
 
     def close(self) -> None:
-        """End all processes of the node, and its scheduler."""
         end_all(lambda: [*self.chain(), *self.jobs()])
         if not self._loop.is_closed():
             self._loop.run_until_complete(self._server.close())
@@ -201,7 +200,6 @@ def words_of(process: psutil.Process) -> str:
 
 
 def parent_of(process: psutil.Process) -> psutil.Process | None:
-    """The parent of a process, if it lives."""
     try:
         return process.parent()
     except (psutil.Error, OSError):
@@ -269,7 +267,6 @@ class RealCluster:
         self.start_program(name, *self.command.argv, "cluster", *words)
 
     def start_program(self, name: str, *argv: str, env: Mapping[str, str] | None = None) -> None:
-        """Start any program of the cluster's."""
         log = open(self.command.cwd / f"{name}.log", "ab")
         env = {**self.env, **(env or {})}
         self.programs[name] = subprocess.Popen(
@@ -292,7 +289,6 @@ class RealCluster:
         eventually(lambda: sum(node["lives"] for node in self.show().get("nodes", ())) == count)
 
     def site(self, name: str) -> Path:
-        """A node's own directory."""
         (path,) = (self.nodes_dir / name).glob("node-*")
         return path
 
@@ -320,7 +316,6 @@ class RealCluster:
         )
 
     def close(self) -> None:
-        """End everything."""
         for program in self.programs.values():
             with suppress(ProcessLookupError):
                 program.send_signal(signal.SIGCONT)
@@ -488,7 +483,6 @@ class RealSlurm:
         end_all(lambda: self.find_processes(node))
 
     def ask(self, *words: str) -> str:
-        """What a program of Slurm's prints."""
         done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=60)
         return done.stdout if done.returncode == 0 else ""
 

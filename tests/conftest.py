@@ -367,7 +367,6 @@ class Command:
         return [{"id": name, "prompt": script.format(name)} for name in names]
 
     def let_go(self, *names: str) -> None:
-        """Let these of the tasks end."""
         for name in names:
             (self.cwd / f"go-{name}").touch()
 
@@ -377,7 +376,6 @@ class Command:
         return path.read_text() if path.is_file() else ""
 
     def is_up(self, session_id: str, *names: str) -> bool:
-        """Whether all of these tasks run."""
         return all(self.output(session_id, name).startswith("up\n") for name in names)
 
     def finished(self, plan: object, *words: str) -> str:
@@ -453,7 +451,6 @@ class Command:
 
 @pytest.fixture
 def sessionrun(own_place: Path) -> Command:
-    """The command in the test's own directory."""
     return Command(own_place, own_place / "results")
 
 

@@ -107,13 +107,11 @@ class Yard:
     def land_apart(
         self, *gates: str, environ: Mapping[str, str] = MappingProxyType({})
     ) -> subprocess.CompletedProcess[str]:
-        """Land in a process of its own."""
         path = self.top.parent / "request"
         path.write_bytes(pickle.dumps(self.request(*gates)))
         return run_program(PROGRAM, str(path), environ=environ)
 
     def land_killed(self, *gates: str, rule: str) -> None:
-        """Land in a process that is killed as the rule says."""
         calls = Calls(self.top.parent / "calls", f"land+:{rule}")
         self.land_apart(*gates, environ=calls.environ("land"))
         assert calls.has_hit() == [True]

@@ -35,9 +35,10 @@ SHOWN: Final = [
 KEYS: Final = re.compile(r'^\.\\" (Keys|Names) of (.+?): .*\n(?:.*\n)*?\.\\" End of keys\n', re.MULTILINE)
 EVERY: Final = "all verbs"
 WITHOUT: Final = "the program"
+"""In the place of a verb: the options that all verbs have, and those without a verb."""
+
 FED: Final = "queue work"
 """This verb has the options of `run`, too, which it hides: the page has them there."""
-"""In the place of a verb: the options that all verbs have, and those without a verb."""
 
 _COMMON: Final = frozenset(("--json", "--results-dir", "--help"))
 _BOLD: Final = re.compile(r"`([^`]+)`|(?<![\w-])(--?[a-z][a-z-]*)")

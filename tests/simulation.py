@@ -177,7 +177,6 @@ class SimulatedExecutor:
 
     @property
     def running(self) -> int:
-        """How many jobs run."""
         return len(self._running)
 
     needs_sync = False
@@ -392,7 +391,6 @@ class Drive:
         self.settle()
 
     def record(self, event: Event) -> None:
-        """Append an entry and apply it."""
         now = self.executor.clock()
         entry = Entry(self.state.seq + 1, EPOCH_S + now, now, event)
         self.entries.append(entry)

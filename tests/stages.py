@@ -101,7 +101,6 @@ refs_are_files = pytest.mark.skipif(
 
 
 def make_repository_of(top: Path, files: Mapping[str, str], names: str = "sha1") -> None:
-    """A repository of Ann's with these files in one commit."""
     top.mkdir(parents=True, exist_ok=True)
     begin_repository(top, names)
     write_files(top, files)
@@ -155,5 +154,4 @@ class Stage:
 
 @pytest.fixture(scope="session")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Stage:
-    """The recorded places of this worker."""
     return Stage(tmp_path_factory.mktemp("recorded"))

@@ -83,7 +83,6 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def done(code: Path, own_place: Path) -> Copy:
-    """The program with all exercises done."""
     return Copy(code, own_place)
 
 

@@ -130,7 +130,6 @@ class Walled:
         return self.call("git", *words).stdout.strip()
 
     def sh(self, script: str, cwd: Path | None = None) -> str:
-        """Run a script as the user."""
         return self.call("sh", "-ec", script, cwd=cwd).stdout
 
     def make_repository(self, *words: str) -> None:
@@ -185,7 +184,6 @@ class Walled:
         return {task["id"]: {**task, "session": session} for task in view["tasks"]}
 
     def printed(self, task: Mapping[str, Any]) -> str:
-        """What a task printed."""
         return Path(task["session"].output_path(task["id"])).read_text(errors="replace")
 
     def files(self, branch: str) -> set[str]:

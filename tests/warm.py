@@ -72,7 +72,6 @@ class Warm:
         return ours
 
     def close(self) -> None:
-        """End it."""
         if self._control is not None:
             self._control.close()
             self._process.wait()
@@ -135,7 +134,6 @@ class Called:
             return None
 
     def kill(self) -> None:
-        """Kill it, if it has not ended."""
         if self.poll() is None:
             os.kill(self.pid, signal.SIGKILL)
 

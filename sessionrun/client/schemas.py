@@ -9,7 +9,7 @@ from sessionrun.client import shapes
 from sessionrun.client.shapes import FILES, Keys, Schema, describe_shape
 from sessionrun.house import HOUSE, load
 from sessionrun.input import fields
-from sessionrun.input.kinds import TEXT, Kind, reference
+from sessionrun.input.kinds import TEXT, reference
 from sessionrun.input.reading import NOTE, Field
 from sessionrun.model.words import OUTPUT_VERSION
 
@@ -43,7 +43,7 @@ def describe_plan() -> Schema:
     task = _describe_record(fields.TASK_FIELDS)
     asked = [{"required": [key]} for key, field in fields.TASK_FIELDS.items() if field.name == "prompts"]
     kinds = [field.convert for field in (*fields.DEFAULT_FIELDS.values(), *fields.TOP_FIELDS.values())]
-    nested = {kind.name: _describe_record(kind.table) for kind in kinds if isinstance(kind, Kind) and kind.table}
+    nested = {kind.name: _describe_record(kind.table) for kind in kinds if kind.table}
     return {
         "$schema": DRAFT,
         "title": "sessionrun plan",
@@ -67,11 +67,7 @@ def _describe_record(table: Mapping[str, Field]) -> Schema:
     """An object of these keys and the user's notes; null is as good as leaving a key out."""
     return {
         "type": "object",
-        "properties": {
-            key: {"anyOf": [field.convert.schema, {"type": "null"}]}
-            for key, field in table.items()
-            if isinstance(field.convert, Kind)
-        },
+        "properties": {key: {"anyOf": [field.convert.schema, {"type": "null"}]} for key, field in table.items()},
         "patternProperties": {f"^{NOTE}": True},
         "additionalProperties": False,
     }

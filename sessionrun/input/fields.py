@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from sessionrun.input import kinds
 from sessionrun.input.plan import LandingWish, SeatsWish
@@ -79,23 +79,15 @@ as_environment_wish: Final = record(
     "environment",
     spec.Environment,
     table(kind=kinds.as_word(spec.EnvironmentKind), python=kinds.as_line),
-    kinds.as_word(spec.EnvironmentKind).then(spec.Environment),
+    begin="kind",
 )
 """A kind of environment, or an object; other languages have `setup`."""
 
 as_workspace: Final = record(
-    "workspace",
-    spec.Workspace,
-    table(kind=kinds.as_word(spec.WorkspaceKind)),
-    kinds.as_word(spec.WorkspaceKind).then(spec.Workspace),
-    needs=f": {' or '.join(get_args(spec.WorkspaceKind))}",
+    "workspace", spec.Workspace, table(kind=kinds.as_word(spec.WorkspaceKind)), begin="kind", needs=True
 )
 as_seats: Final = record(
-    "worktrees",
-    SeatsWish,
-    table(stay=kinds.as_choice(PLACEMENTS), prefix=kinds.as_id),
-    kinds.as_choice(PLACEMENTS).then(SeatsWish),
-    needs=f": {' or '.join(PLACEMENTS)}",
+    "worktrees", SeatsWish, table(stay=kinds.as_choice(PLACEMENTS), prefix=kinds.as_id), begin="stay", needs=True
 )
 """Where worktrees stay."""
 
@@ -139,7 +131,7 @@ def make_sandbox(policy: str, **more: Any) -> Sandbox:
 def as_network(value: Any) -> Network | tuple[str, ...]:
     """One of the words for networks, or the names of hosts."""
     if isinstance(value, str) and value in NETWORKS:
-        return next(network for network in NETWORKS if network == value)
+        return value
     if isinstance(value, list):
         return tuple(_as_host(host) for host in kinds.as_links(value))
     raise kinds.Misfit(f"must be {', '.join(NETWORKS)}, or a list of hosts, not {kinds.describe(value)}")
@@ -194,8 +186,8 @@ as_sandbox: Final = record(
         cpus=as_cpus,
         disk=kinds.as_size,
     ),
-    kinds.as_choice(POLICIES).then(make_sandbox),
-    needs=": " + " or ".join(POLICIES),
+    begin="policy",
+    needs=True,
 )
 """A policy, or an object with ``policy`` and more."""
 

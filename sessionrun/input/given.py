@@ -17,7 +17,7 @@ import orjson
 from sessionrun.input.formats import FORMATS
 from sessionrun.input.kinds import resolve_paths
 from sessionrun.input.parse import PROJECT_SETTINGS, STATUS_FILE, Folder, Source, decode
-from sessionrun.input.rows import BY_NAME, SETTINGS
+from sessionrun.input.rows import BY_NAME
 from sessionrun.input.settings import read_values
 from sessionrun.input.text import MAX_INPUT_BYTES, has_half_character
 from sessionrun.model.errors import InputError
@@ -58,7 +58,7 @@ def find_input(given: Given, options: Mapping[str, Any]) -> tuple[Given, str | N
 
 def read_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """What is said beside an input: values, paths of tasks counted from here, and the text of a template."""
-    options = read_values(SETTINGS, options)
+    options = read_values(BY_NAME, options)
     if "defaults" in options:
         options["defaults"] = resolve_paths(str(Path.cwd()), options["defaults"])
     if "prompt_template" in options:
@@ -73,13 +73,30 @@ def read_source(given: Given) -> Source:
     if isinstance(given, (Mapping, list)):
         return Source(VALUE, _spell(VALUE, given if isinstance(given, list) else dict(given)), here, here)
     file = None if given is None else str(given)
-    if file is not None and file != "-":
+    if file not in (None, STDIN):
         if os.path.isdir(file):
             return _read_directory(file, None)
         if file.endswith(".md") and os.path.isfile(file):
             return _read_directory(os.path.dirname(file) or ".", os.path.basename(file))
-    name, text = _read_input(file)
-    return Source(name, text, here if name == "stdin" else str(Path(name).absolute().parent), here)
+    if file is None and sys.stdin.isatty():
+        raise InputError("no input: give a FILE, or pipe prompts to standard input (see: sessionrun --help)")
+    try:
+        content = _read_stream(file or STDIN)
+    except FileNotFoundError:
+        what = "file" if "." in str(file) or "/" in str(file) else "file or verb"
+        hint = f"; for a prompt: sessionrun -p {shlex.quote(str(file))}" if " " in str(file) else ""
+        raise InputError(f"{file}: no such {what}{hint}") from None
+    except OSError as error:
+        raise InputError(f"{file or 'stdin'}: {error.strerror}") from error
+    if file is None or file == STDIN:
+        return Source("stdin", content, here, here)
+    return Source(file, content, str(Path(file).absolute().parent), here)
+
+
+def _read_stream(name: str) -> bytes:
+    """What a file or standard input holds, at most one byte more than an input may have."""
+    with nullcontext(sys.stdin.buffer) if name == STDIN else open(name, "rb") as stream:
+        return stream.read(MAX_INPUT_BYTES + 1)
 
 
 def _read_directory(name: str, only: str | None) -> Source:
@@ -131,30 +148,12 @@ def read_text(name: str, what: str = "", *, typed: bool = False) -> str:
     if name == STDIN and (sys.stdin is None or (sys.stdin.isatty() and not typed)):
         raise InputError(f"{what}: nothing is piped to it")
     try:
-        with nullcontext(sys.stdin.buffer) if name == STDIN else open(name, "rb") as stream:
-            content = stream.read(MAX_INPUT_BYTES + 1)
+        content = _read_stream(name)
     except OSError as error:
         raise InputError(f"{what}: {error.strerror}") from error
     if len(content) > MAX_INPUT_BYTES:
         raise InputError(f"{what}: more than {MAX_INPUT_BYTES} bytes")
     return decode(content, what)
-
-
-def _read_input(file: str | None) -> tuple[str, bytes]:
-    """The input's name and bytes, at most one byte more than an input may have."""
-    if file is None and sys.stdin.isatty():
-        raise InputError("no input: give a FILE, or pipe prompts to standard input (see: sessionrun --help)")
-    try:
-        if file is None or file == "-":
-            return "stdin", sys.stdin.buffer.read(MAX_INPUT_BYTES + 1)
-        with open(file, "rb") as stream:
-            return file, stream.read(MAX_INPUT_BYTES + 1)
-    except FileNotFoundError:
-        what = "file" if "." in str(file) or "/" in str(file) else "file or verb"
-        hint = f"; for a prompt: sessionrun -p {shlex.quote(str(file))}" if " " in str(file) else ""
-        raise InputError(f"{file}: no such {what}{hint}") from None
-    except OSError as error:
-        raise InputError(f"{file or 'stdin'}: {error.strerror}") from error
 
 
 # --- prompts of the command line, and items ---

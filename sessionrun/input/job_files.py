@@ -12,7 +12,9 @@ make one; of two job files that each read what the other writes, the one whose i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import Any, Final
 
 from sessionrun.input import kinds
@@ -38,9 +40,15 @@ class JobFile:
     body: str
     lines: Mapping[str, int]
 
-    def error(self, key: str, problem: str) -> InputError:
-        """What is wrong with a key, and on which line of the file."""
-        return InputError(f"{self.name}: {Spot((key,), self.lines.get(key, 1)).text()}: {problem}")
+    def error(self, problem: str, *path: str | int) -> InputError:
+        """What is wrong with the value at a path, whose key stands on a line of the file."""
+        line = self.lines.get(str(path[0]), 1) if path else 1
+        return InputError(f"{self.name}: {Spot(path, line).text()}: {problem}")
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        needs: tuple[str, ...] = self.fields.get("depends_on", ())
+        return needs
 
     @property
     def title(self) -> str:
@@ -66,16 +74,16 @@ def parse_job_file(job_id: str, name: str, raw: bytes, warnings: list[str]) -> J
         record = {}
     if not isinstance(record, dict):
         raise InputError(f"{name}: line 2: front matter must be keys with values, not {kinds.describe(record)}")
-    lines = _find_lines(front, record)
+    job_file = JobFile(job_id, name, {}, body, _find_lines(front, record))
     try:
         fields, unknown = read_fields(record, FIELDS)
     except kinds.Misfit as misfit:
-        line = lines.get(str(misfit.path[0]), 1) if misfit.path else 1
-        raise InputError(f"{name}: {Spot(misfit.path, line).text()}: {misfit.problem}") from None
+        raise job_file.error(misfit.problem, *misfit.path) from None
     for path in unknown:
         key = str(path[0])
-        warnings.append(f"{name}: line {lines[key]}: unknown key {key}, ignored{suggest(key, FIELDS)}")
-    return JobFile(job_id, name, fields, body, lines)
+        warnings.append(f"{name}: line {job_file.lines[key]}: unknown key {key}, ignored{suggest(key, FIELDS)}")
+    # an empty list says nothing
+    return replace(job_file, fields={key: value for key, value in fields.items() if value != ()})
 
 
 def _split(name: str, text: str) -> tuple[str, str]:
@@ -101,54 +109,50 @@ def _find_lines(front: str, keys: Mapping[str, Any]) -> dict[str, int]:
     return lines
 
 
-FIELDS: Final[Mapping[str, Field]] = {
-    "mode": Field("mode", kinds.as_choice(MODES)),
-    "context_files": Field("context_files", kinds.as_project_paths),
-    "target_files": Field("target_files", kinds.as_project_paths),
-    "target_file": Field("target_file", kinds.as_project_path),
-    "output_dir": Field("output_dir", kinds.as_project_path),
-    "output_file": Field("output_file", kinds.as_project_path),
-    "output_files": Field("output_files", kinds.as_project_paths),
-    "sequential": Field("sequential", kinds.as_flag),
-    "test_file": Field("test_file", kinds.as_project_path),
-    "verify": Field("verify", kinds.as_flag),
-    "depends_on": Field("depends_on", kinds.as_needs),
-    "struct_name": Field("struct_name", kinds.as_line),
-    "new_field": Field("new_field", kinds.as_line),
-    "repo": Field("repo", kinds.as_repo),
-    "ref": Field("ref", kinds.as_ref),
-}
+FIELDS: Final = table(
+    mode=kinds.as_choice(MODES),
+    context_files=kinds.as_project_paths,
+    target_files=kinds.as_project_paths,
+    target_file=kinds.as_project_path,
+    output_dir=kinds.as_project_path,
+    output_file=kinds.as_project_path,
+    output_files=kinds.as_project_paths,
+    sequential=kinds.as_flag,
+    test_file=kinds.as_project_path,
+    verify=kinds.as_flag,
+    depends_on=kinds.as_needs,
+    struct_name=kinds.as_line,
+    new_field=kinds.as_line,
+    repo=kinds.as_repo,
+    ref=kinds.as_ref,
+)
 """The keys of the front matter."""
 
 
-@frozen
-class Node:
-    """One job file: the ids it names, the files it is shown or changes, and those it writes."""
-
-    id: str
-    needs: tuple[str, ...]
-    reads: frozenset[str]
-    writes: frozenset[str]
+Files = Mapping[str, AbstractSet[str]]
+"""Paths of files by the id of a job file."""
 
 
-def derive_edges(nodes: Iterable[Node]) -> tuple[dict[str, tuple[str, ...]], list[str]]:
+def derive_edges(
+    named: Mapping[str, Sequence[str]], reads: Files, writes: Files
+) -> tuple[dict[str, tuple[str, ...]], list[str]]:
     """All needs by id, and a line for each edge that was not taken because others stand against it.
 
-    Edges along the order of ids come first; of several writers of a file the last one, for it mostly waits for the
-    others.  An edge that follows from other edges is left out: many job files that write one file would need each
-    other.
+    `named` are the ids that each job file names.  Edges along the order of ids come first; of several writers of
+    a file the last one, for it mostly waits for the others.  An edge that follows from other edges is left out:
+    many job files that write one file would need each other.
     """
-    by_id = {node.id: node for node in nodes}
-    needs = {node.id: [*node.needs] for node in by_id.values()}
+    needs = {name: [*ids] for name, ids in named.items()}
     writers: dict[str, list[str]] = {}
-    for name in sorted(by_id, reverse=True):
-        for path in by_id[name].writes:
+    for name in sorted(needs, reverse=True):
+        for path in writes[name]:
             writers.setdefault(path, []).append(name)
     refused = []
     for ahead in (True, False):
-        for name in sorted(by_id):
-            node, waits, tried = by_id[name], _find_waits(needs, name), {name}
-            for path in sorted(node.reads if ahead else node.reads - node.writes):  # writers are in order by then
+        for name in sorted(needs):
+            waits, tried = _find_waits(needs, name), {name}
+            # those that write the same file are in order by then
+            for path in sorted(reads[name] if ahead else reads[name] - writes[name]):
                 for earlier in writers.get(path, ()):
                     if earlier in tried or earlier in waits or (earlier < name) is not ahead:
                         continue
@@ -156,7 +160,7 @@ def derive_edges(nodes: Iterable[Node]) -> tuple[dict[str, tuple[str, ...]], lis
                     if name not in (beyond := _find_waits(needs, earlier)):
                         needs[name].append(earlier)
                         waits |= {earlier, *beyond}
-                    elif not (node.writes & by_id[earlier].reads):  # else the same edge holds the other way round
+                    elif not writes[name] & reads[earlier]:  # else the same edge holds the other way round
                         uses = f"{name} uses {path}, which {earlier} writes after it"
                         refused.append(f"{uses}: it gets the file as it is before")
     return {name: tuple(wanted) for name, wanted in needs.items()}, refused

@@ -12,7 +12,7 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Generic, TypeVar, get_args
 
@@ -71,19 +71,13 @@ class Kind(Generic[T]):
     read: Callable[[Any], T]
     schema: Schema
     name: str = ""
-    table: Mapping[str, Any] | None = None
+    table: Mapping[str, Any] = field(default_factory=dict)
     word: Callable[[str], Any] = str
 
     def __call__(self, value: Any) -> T:
-        """The model's value.
-
-        Raises:
-            Misfit: the value does not fit.
-        """
         return self.read(value)
 
     def then(self, make: Callable[[T], U]) -> Kind[U]:
-        """The same, made into something else."""
         return Kind(lambda value: make(self.read(value)), self.schema)
 
 
@@ -111,7 +105,6 @@ def read_flag(word: str) -> bool:
 
 
 def reference(name: str) -> Schema:
-    """The schema of this name."""
     return {"$ref": f"#/$defs/{name}"}
 
 
@@ -167,12 +160,21 @@ def _shown(number: float) -> str:
         return "of very many digits"
 
 
-@takes({"type": "string"})
-def as_text(value: Any) -> str:
-    """Text, whatever it holds."""
-    if not isinstance(value, str):
-        raise Misfit(f"must be text, not {describe(value)}")
-    return value
+def _of_type(kind: type[Any], words: str, schema: Schema, word: Callable[[str], Any] = str) -> Kind[Any]:
+    """Any value of a type, which `words` name."""
+
+    @takes(schema, word)
+    def read(value: Any) -> Any:
+        if not isinstance(value, kind):
+            raise Misfit(f"must be {words}, not {describe(value)}")
+        return value
+
+    return read
+
+
+as_text: Final[Kind[str]] = _of_type(str, "text", {"type": "string"})
+as_flag: Final[Kind[bool]] = _of_type(bool, "true or false", {"type": "boolean"}, read_flag)
+as_record: Final[Kind[Mapping[str, Any]]] = _of_type(Mapping, "an object", {"type": "object"})
 
 
 @takes(TEXT)
@@ -370,17 +372,7 @@ as_ref: Final = Kind(partial(_read_line, check_ref), TEXT)
 """A branch, tag or commit."""
 
 
-@takes({"type": "boolean"}, read_flag)
-def as_flag(value: Any) -> bool:
-    """true or false."""
-    if not isinstance(value, bool):
-        raise Misfit(f"must be true or false, not {describe(value)}")
-    return value
-
-
 def as_choice(choices: Sequence[str]) -> Kind[Any]:
-    """One of a few words."""
-
     @takes({"enum": list(choices)})
     def read(value: Any) -> str:
         if value not in choices:
@@ -429,14 +421,6 @@ def as_list(least: int = 0, **schema: Any) -> Kind[list[Any]]:
         return list(value)
 
     return read
-
-
-@takes({"type": "object"})
-def as_record(value: Any) -> Mapping[str, Any]:
-    """An object, whatever it holds."""
-    if not isinstance(value, Mapping):
-        raise Misfit(f"must be an object, not {describe(value)}")
-    return value
 
 
 def at(step: str | int, convert: Callable[[Any], T], value: Any) -> T:

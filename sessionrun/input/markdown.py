@@ -7,15 +7,15 @@ several calls; the last task of a chain has the id of the job file.
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from glob import escape
 from typing import Any, Final
 
 from sessionrun.input.formats import FORMATS
 from sessionrun.input.job_files import (
     ENDED,
     JobFile,
-    Node,
     Settings,
     derive_edges,
     parse_job_file,
@@ -29,7 +29,7 @@ from sessionrun.input.parse import PROJECT_SETTINGS, STATUS_FILE, Folder, Source
 from sessionrun.input.plan import Plan
 from sessionrun.input.settings import Options
 from sessionrun.input.text import plain, quote
-from sessionrun.model.checks import AnswerMode, Brief
+from sessionrun.model.checks import Brief
 from sessionrun.model.errors import InputError, suggest
 from sessionrun.model.frozen import frozen
 from sessionrun.model.keys import describe_id_problem
@@ -60,19 +60,22 @@ class _Project:
 
 
 @frozen
-class _Shape:
-    """What a job file reads and writes: paths from the project."""
+class _Job:
+    """A job file that is to run, and what it reads and writes; `brief` is that of all its calls together."""
 
-    mode: AnswerMode
-    context: tuple[str, ...]
-    targets: tuple[str, ...]
-    outputs: tuple[str, ...]
+    file: JobFile
+    brief: Brief
     test: str | None
-    sequential: bool
+    upstream: Upstream | None
 
     @property
-    def writes(self) -> tuple[str, ...]:
-        return (*self.outputs, *([self.test] if self.test else []))
+    def writes(self) -> frozenset[str]:
+        return frozenset((*self.brief.outputs, *([self.test] if self.test else [])))
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """What it is shown or changes."""
+        return self.writes.union(self.brief.context, self.brief.targets)
 
 
 def load(source: Source, options: Options) -> Plan:
@@ -97,16 +100,17 @@ def load(source: Source, options: Options) -> Plan:
     agent, model = settle_agent(levels)
     prompts = parse_system_prompts(folder.files, lambda file: _name(folder, file))
     project = _Project(folder, settings, prompts, options, agent, model)
-    shapes = {job_file.id: _shape(job_file, settings) for job_file in chosen}
-    needs = _settle_needs(chosen, job_files, shapes, warnings)
-    is_apart = options.given.get("worktree", False)
-    apart = [job_file for job_file in chosen if is_apart or _find_upstream(project, job_file) is not None]
-    _refuse_chains(apart, shapes)
-    if any(needs[job_file.id] for job_file in apart):
+    jobs = [_read_job(project, job_file) for job_file in chosen]
+    needs = _settle_needs(jobs, job_files, warnings)
+    apart = [job for job in jobs if options.given.get("worktree") or job.upstream is not None]
+    for job in apart:
+        for key in ("sequential", "test_file"):
+            if job.file.fields.get(key):
+                problem = "does not go with worktrees: its calls would not see each other's files"
+                raise job.file.error(problem, key)
+    if any(needs[job.file.id] for job in apart):
         warnings.append("with worktrees, a job file does not see what the job files it waits for have written")
-    tasks = tuple(
-        task for job_file in chosen for task in _expand(project, job_file, shapes[job_file.id], needs[job_file.id])
-    )
+    tasks = tuple(task for job in jobs for task in _expand(project, job, needs[job.file.id]))
     return Plan(
         tasks=tasks,
         exports=(_export(folder, tasks),),
@@ -193,7 +197,7 @@ def _leave_out_hopeless(
     while len(chosen) != before:
         before = len(chosen)
         for job_id, job_file in list(chosen.items()):
-            for need in job_file.fields.get("depends_on", ()):
+            for need in job_file.needs:
                 if need in job_files and need not in chosen and statuses.get(need) != "pass":
                     word = statuses.get(need, "created")
                     warnings.append(f"{job_file.name}: left out: it needs {need}, which has not passed ({word})")
@@ -202,127 +206,79 @@ def _leave_out_hopeless(
 
 
 def _settle_needs(
-    chosen: Sequence[JobFile], job_files: Mapping[str, JobFile], shapes: Mapping[str, _Shape], warnings: list[str]
+    jobs: Sequence[_Job], job_files: Mapping[str, JobFile], warnings: list[str]
 ) -> dict[str, tuple[str, ...]]:
-    ids = {job_file.id for job_file in chosen}
-    nodes = []
-    for job_file in chosen:
-        for need in job_file.fields.get("depends_on", ()):
+    """What each waits for: the job files that it names, and those whose files it reads or writes, too."""
+    files = {job.file.id: job.file for job in jobs}
+    for file in files.values():
+        for need in file.needs:
             if need not in job_files:
                 problem = f"{quote(need)} is not a job file of this directory{suggest(need, job_files)}"
-                raise job_file.error("depends_on", problem)
-        needs = tuple(need for need in job_file.fields.get("depends_on", ()) if need in ids)
-        shape = shapes[job_file.id]
-        reads = frozenset((*shape.context, *shape.targets, *shape.writes))
-        nodes.append(Node(job_file.id, needs, reads, frozenset(shape.writes)))
-    circle = find_cycle({node.id: node.needs for node in nodes})
-    if circle:
-        job_file = job_files[circle[0]]
-        raise job_file.error("depends_on", f"job files need each other in a circle: {' -> '.join(circle)}")
-    needs_by_id, refused = derive_edges(nodes)
+                raise file.error(problem, "depends_on")
+    named = {name: tuple(need for need in file.needs if need in files) for name, file in files.items()}
+    if circle := find_cycle(named):
+        problem = f"job files need each other in a circle: {' -> '.join(circle)}"
+        raise files[circle[0]].error(problem, "depends_on")
+    reads, writes = {job.file.id: job.reads for job in jobs}, {job.file.id: job.writes for job in jobs}
+    needs, refused = derive_edges(named, reads, writes)
     warnings.extend(refused)
-    return needs_by_id
-
-
-def _refuse_chains(chosen: Sequence[JobFile], shapes: Mapping[str, _Shape]) -> None:
-    """Refuse job files whose calls hand files on to each other: worktrees cannot do that."""
-    for job_file in chosen:
-        shape = shapes[job_file.id]
-        for key, is_chain in {"sequential": shape.sequential, "test_file": shape.test}.items():
-            if is_chain:
-                raise job_file.error(key, "does not go with worktrees: its calls would not see each other's files")
+    return needs
 
 
 # --- what a job file becomes ---
 
 
-def _shape(job_file: JobFile, settings: Settings) -> _Shape:
+def _read_job(project: _Project, job_file: JobFile) -> _Job:
     """What the front matter means for files.
 
     Raises:
         InputError: keys that do not go together, or files that are missing.
     """
-    fields = job_file.fields
-    mode = fields.get("mode", "replace")
-    directory, file = fields.get("output_dir", "."), fields.get("output_file")
-    output = posixpath.normpath(posixpath.join(directory, file)) if file else None
-    listed = fields.get("output_files", ())
-    targets = fields.get("target_files", ())
-    _check_shape(job_file, settings, output)
-    test = fields.get("test_file")
-    if test and "/" not in test:
-        test = posixpath.normpath(posixpath.join(directory, test))
+    fields, settings, folder = job_file.fields, project.settings, project.folder
+    _check_keys(job_file, settings)
+    mode, directory = fields.get("mode", "replace"), fields.get("output_dir", ".")
+    context, listed = fields.get("context_files", ()), fields.get("output_files", ())
+    output = (_join(directory, fields["output_file"]),) if "output_file" in fields else ()
+    targets, outputs = fields.get("target_files", ()), listed or output
     if mode == "split":
-        targets = (fields["target_file"],)
-        return _Shape("split", fields.get("context_files", ()), targets, listed, test, sequential=False)
-    if mode != "replace":
-        targets = targets or ((output,) if output else listed)
-        answer: AnswerMode = "edit" if mode == "edit" else "replace"
-        return _Shape(answer, fields.get("context_files", ()), targets, targets, test, sequential=False)
-    sequential = fields.get("sequential", False)
-    outputs = listed or ((output,) if output else ())
-    return _Shape("replace", fields.get("context_files", ()), targets, outputs, test, sequential)
-
-
-def _check_shape(job_file: JobFile, settings: Settings, output: str | None) -> None:
-    fields = job_file.fields
-    mode = fields.get("mode", "replace")
-    context = fields.get("context_files", ())
-    if len(context) > settings.max_context_files:
-        limit = f"{settings.max_context_files} (max_context_files in worksplit.toml)"
-        raise job_file.error("context_files", f"{len(context)} files, but at most {limit}")
-    if fields.get("sequential") and mode != "replace":
-        raise job_file.error("sequential", f"does not go with mode {mode}")
-    if fields.get("sequential") and not fields.get("output_files"):
-        raise job_file.error("sequential", 'needs "output_files": one call for each')
-    if mode == "split" and not (fields.get("target_file") and fields.get("output_files")):
-        raise job_file.error("mode", 'split needs "target_file" and "output_files"')
-    if mode != "replace" and (fields.get("target_files") or fields.get("target_file")):
-        return
-    if output is None and not fields.get("output_files"):
-        raise job_file.error("output_file", "must name the file to write")
-
-
-def _expand(project: _Project, job_file: JobFile, shape: _Shape, needs: tuple[str, ...]) -> Iterator[TaskSpec]:
-    """The tasks of a job file: tests first, then one for each file if it is sequential; the last has its id."""
-    alone = shape.outputs[:-1] if shape.sequential else ()
-    calls: list[tuple[str, str, tuple[str, ...]]] = [("test", "test", (shape.test,))] if shape.test else []
-    calls += [(str(number), "create", (path,)) for number, path in enumerate(alone, 1)]
-    last = {"replace": "create", "edit": "edit", "split": "split"}[shape.mode]
-    calls.append(("", last, shape.outputs[len(alone) :]))
-    upstream, commands, context = _find_upstream(project, job_file), project.settings.commands, shape.context
-    is_shared = not project.options.given.get("worktree") and upstream is None
-    judge = project.prompts["verify_edit" if shape.mode == "edit" else "verify"]
-    check = Check(
-        commands,
-        uses={TREE: 1} if commands and is_shared else {},
-        verify=judge if job_file.fields.get("verify", True) else None,
-        files=shape.writes,
-    )
-    for part, kind, outputs in calls:
-        brief = _brief(project, shape, kind, context, outputs)
-        task = _make_task(project, job_file, part, brief, needs, Check(()) if part else check)
-        yield task
-        context, needs = (*context, *outputs), (task.id,)
-
-
-def _brief(
-    project: _Project, shape: _Shape, kind: str, context: tuple[str, ...], outputs: tuple[str, ...]
-) -> Brief:
-    settings = project.settings
-    folder = re.sub(r"([*?[])", r"[\1]", posixpath.relpath(project.folder.directory, project.folder.project))
-    return Brief(
-        mode=shape.mode if kind != "test" else "replace",
-        system=project.prompts[kind],
+        targets, outputs = (fields["target_file"],), listed
+    elif mode != "replace":
+        targets = outputs = targets or output or listed
+    test = fields.get("test_file")
+    brief = Brief(
+        mode=mode if mode in ("edit", "split") else "replace",
         context=context,
-        targets=shape.targets if kind != "test" else (),
+        targets=targets,
         outputs=outputs,
-        room=max(0, settings.max_context_files - len(shape.context)),
+        room=max(0, settings.max_context_files - len(context)),
         max_context_lines=settings.max_context_lines,
         max_output_lines=settings.max_output_lines,
         create_directories=settings.create_output_dirs,
-        protected=(posixpath.normpath(posixpath.join(folder, "_*")),),
+        protected=(_join(escape(posixpath.relpath(folder.directory, folder.project)), "_*"),),
     )
+    test = _join(directory, test) if test and "/" not in test else test
+    return _Job(job_file, brief, test, _find_upstream(project, job_file))
+
+
+def _join(directory: str, file: str) -> str:
+    return posixpath.normpath(posixpath.join(directory, file))
+
+
+def _check_keys(job_file: JobFile, settings: Settings) -> None:
+    fields, mode = job_file.fields, job_file.fields.get("mode", "replace")
+    count, most = len(fields.get("context_files", ())), settings.max_context_files
+    if count > most:
+        problem = f"{count} files, but at most {most} (max_context_files in worksplit.toml)"
+        raise job_file.error(problem, "context_files")
+    if fields.get("sequential") and mode != "replace":
+        raise job_file.error(f"does not go with mode {mode}", "sequential")
+    if fields.get("sequential") and "output_files" not in fields:
+        raise job_file.error('needs "output_files": one call for each', "sequential")
+    if mode == "split" and not {"target_file", "output_files"} <= fields.keys():
+        raise job_file.error('split needs "target_file" and "output_files"', "mode")
+    writes = {"output_file", "output_files"} | ({"target_file", "target_files"} if mode != "replace" else set())
+    if not writes & fields.keys():
+        raise job_file.error("must name the file to write", "output_file")
 
 
 def _find_upstream(project: _Project, job_file: JobFile) -> Upstream | None:
@@ -334,32 +290,58 @@ def _find_upstream(project: _Project, job_file: JobFile) -> Upstream | None:
     return Upstream(resolve_repo(project.folder.project, repo) if repo else "", ref) if repo or ref else None
 
 
+def _expand(project: _Project, job: _Job, needs: tuple[str, ...]) -> Iterator[TaskSpec]:
+    """The tasks of a job file: tests first, then one for each file if it is sequential; the last has its id."""
+    brief, prompts, fields = job.brief, project.prompts, job.file.fields
+    alone = brief.outputs[:-1] if fields.get("sequential") else ()
+    create = replace(brief, system=prompts["create"])
+    test = replace(brief, mode="replace", system=prompts["test"], targets=())
+    calls = [("test", replace(test, outputs=(job.test,)))] if job.test else []
+    calls += [(str(number), replace(create, outputs=(path,))) for number, path in enumerate(alone, 1)]
+    last = create if brief.mode == "replace" else replace(brief, system=prompts[brief.mode])
+    calls.append(("", replace(last, outputs=brief.outputs[len(alone) :])))
+    commands, context = project.settings.commands, brief.context
+    is_shared = not project.options.given.get("worktree") and job.upstream is None
+    check = Check(
+        commands,
+        uses={TREE: 1} if commands and is_shared else {},
+        verify=prompts["verify_edit" if brief.mode == "edit" else "verify"]
+        if fields.get("verify", True)
+        else None,
+        files=(*brief.outputs, *([job.test] if job.test else [])),
+    )
+    for part, call in calls:
+        task = _make_task(project, job, part, replace(call, context=context), needs, Check(()) if part else check)
+        yield task
+        context, needs = (*context, *call.outputs), (task.id,)
+
+
 def _make_task(
-    project: _Project, job_file: JobFile, part: str, brief: Brief, needs: tuple[str, ...], check: Check
+    project: _Project, job: _Job, part: str, brief: Brief, needs: tuple[str, ...], check: Check
 ) -> TaskSpec:
-    rounds = 1 + max(1, project.settings.auto_fix_attempts if check.commands and project.settings.auto_fix else 0)
-    upstream = _find_upstream(project, job_file)
-    env = {"OLLAMA_HOST": project.settings.url} if project.agent == AGENT and project.settings.url else {}
-    call = project.settings.timeout_s  # the project says how long one call may take
+    settings, file = project.settings, job.file
+    rounds = 1 + max(1, settings.auto_fix_attempts if check.commands and settings.auto_fix else 0)
+    env = {"OLLAMA_HOST": settings.url} if project.agent == AGENT and settings.url else {}
+    call = settings.timeout_s  # the project says how long one call may take
     defaults = {"timeout_s": call * rounds * (2 if check.verify else 1) if call else None}
     fields = settle_defaults(project.options, defaults, ((project.agent, project.model),))
-    fields["upstream"] = upstream
-    if upstream and upstream.repo:
+    fields["upstream"] = job.upstream
+    if job.upstream and job.upstream.repo:
         fields["workspace"] = MIRROR
     # older modes say this in front matter alone
     older = {"struct_name": "The structure to change", "new_field": "Its new field"}
-    lines = [f"{text}: {job_file.fields[key]}" for key, text in older.items() if key in job_file.fields]
+    lines = [f"{text}: {file.fields[key]}" for key, text in older.items() if key in file.fields]
     return TaskSpec(
         base="session",
-        id=f"{job_file.id}.{part}" if part else job_file.id,
-        prompts=("\n\n".join([job_file.body, *lines]),),
-        title=f"{job_file.title} ({part})" if part else job_file.title,
+        id=f"{file.id}.{part}" if part else file.id,
+        prompts=("\n\n".join([file.body, *lines]),),
+        title=f"{file.title} ({part})" if part else file.title,
         cwd=project.folder.project,
         needs=needs,
         check=check,
         rounds=rounds,
         brief=brief,
         env=env,
-        labels={JOB_LABEL: job_file.id},
+        labels={JOB_LABEL: file.id},
         **fields,
     )

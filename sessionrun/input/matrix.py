@@ -149,7 +149,6 @@ _TASK_FIELDS: Final[Mapping[str, Field]] = {
 
 
 def load(source: Source, options: Options) -> Plan:
-    """Read a matrix."""
     value = source.document.value
     reading = Reading(source.name)
     if not isinstance(value, dict):

@@ -66,7 +66,6 @@ class _Outline(NamedTuple):
 
 
 def load(source: Source, options: Options) -> Plan:
-    """Read a plan."""
     return read_plan(Reading(source.name), source.document, source.directory, options)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from sessionrun.house import describe_lack
 from sessionrun.input.kinds import Kind, Misfit, Path, T, as_record, reference
@@ -22,15 +22,15 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
 class Field(NamedTuple):
-    """`name` is the model's name for it; several spellings may share one."""
+    """`name` is the model's name for it; several spellings may share one.  A kind or a function reads it."""
 
     name: str
-    convert: Callable[[Any], Any]
+    convert: Any
 
     @property
     def inner(self) -> Mapping[str, Field]:
         """The fields of its value, where that may be an object of its own."""
-        return getattr(self.convert, "table", None) or {}
+        return getattr(self.convert, "table", {})
 
 
 def table(**kinds: Callable[[Any], Any]) -> dict[str, Field]:
@@ -40,19 +40,27 @@ def table(**kinds: Callable[[Any], Any]) -> dict[str, Field]:
 
 
 def record(
-    name: str, make: Callable[..., T], known: Mapping[str, Field], word: Kind[T] | None = None, needs: str = ""
+    name: str,
+    make: Callable[..., T],
+    known: Mapping[str, Field],
+    word: Kind[Any] | None = None,
+    *,
+    begin: str = "",
+    needs: bool = False,
 ) -> Kind[T]:
-    """An object of these fields, or what stands for one in a word.
+    """An object of these fields, or what stands for one: a `word`, or the value of the field `begin` alone.
 
-    `name` is that of its schema, `needs` what is said where the object lacks the key of its first field.
+    `name` is that of its schema; with `needs` the object must have that field, which is one of a few words.
     """
+    if begin:
+        word = known[begin].convert.then(lambda value: make(**{begin: value}))
 
     def read(value: Any) -> T:
         if word is not None and not isinstance(value, Mapping):
-            return word(value)
+            return cast(T, word(value))
         values, _ = read_fields(as_record(value), known)  # `Field.inner` shows the keys that are not known
-        if needs and next(iter(known)) not in values:
-            raise Misfit(f'needs "{next(iter(known))}"{needs}')
+        if needs and begin not in values:
+            raise Misfit(f'needs "{begin}": {" or ".join(known[begin].convert.schema["enum"])}')
         return make(**values)
 
     words = [] if word is None else word.schema.get("anyOf", [word.schema])

@@ -19,7 +19,7 @@ from sessionrun.house import describe_lack
 from sessionrun.input import kinds
 from sessionrun.input.fields import DEFAULT_FIELDS, LIMIT_FIELDS, as_feed
 from sessionrun.input.kinds import takes
-from sessionrun.input.reading import Field, of_business, read_known, table
+from sessionrun.input.reading import of_business, read_known, table
 from sessionrun.input.settings import Check, Setting, Topic
 from sessionrun.model.events import takes_model
 from sessionrun.model.places import KeepPolicy
@@ -102,9 +102,13 @@ def of_approval(spec: SessionSpec, approve: bool) -> str | None:
     return f"agent {spec.tasks[0].agent!r} has no option to leave out: it may do all that you may"
 
 
-def of_template(spec: SessionSpec, _: Any) -> str | None:
-    """For tasks that the input names in another way than by their prompts."""
-    return None if spec.dialect in ("swebench", QUEUE) else "each task of this input has its own prompt"
+def of_formats(why: str, *names: str) -> Check:
+    """The check of what is for inputs of these formats; `why` others have no use for it."""
+    return lambda spec, _: None if spec.dialect in names else why
+
+
+of_template: Final = of_formats("each task of this input has its own prompt", "swebench", QUEUE)
+of_account: Final = of_formats("it is for Markdown job files, which record what ran", MARKDOWN)
 
 
 def of_cache(spec: SessionSpec, wanted: Any) -> str | None:
@@ -112,11 +116,6 @@ def of_cache(spec: SessionSpec, wanted: Any) -> str | None:
     if not wanted or spec.mirrors is not None or spec.cache is not None:
         return None
     return "no task names a repo, is in a mirror or has an environment"
-
-
-def of_account(spec: SessionSpec, _: Any) -> str | None:
-    """For inputs whose job files are recorded in a status file."""
-    return None if spec.dialect == MARKDOWN else "it is for Markdown job files, which record what ran"
 
 
 # --- the table ---
@@ -135,12 +134,6 @@ def _read_json(value: Any) -> Any:
         return value
 
 
-def _kind_of(name: str, fields: Mapping[str, Field]) -> kinds.Kind[Any]:
-    kind = fields[name].convert
-    assert isinstance(kind, kinds.Kind)
-    return kind
-
-
 def _task(
     name: str,
     text: str = "",
@@ -150,12 +143,12 @@ def _task(
     **more: Any,
 ) -> Setting:
     """A default of tasks; a plan's ``defaults`` have the same one, of the same kind."""
-    return Setting(name, kind or _kind_of(name, DEFAULT_FIELDS), text, metavar, topic, scope="task", **more)
+    return Setting(name, kind or DEFAULT_FIELDS[name].convert, text, metavar, topic, scope="task", **more)
 
 
 def _limit(name: str, text: str = "", metavar: str = "", topic: Topic = "limits", **more: Any) -> Setting:
     """A limit of the session; a plan's ``limits`` have the same one, of the same kind."""
-    return Setting(name, _kind_of(name, LIMIT_FIELDS), text, metavar, topic, **more)
+    return Setting(name, LIMIT_FIELDS[name].convert, text, metavar, topic, **more)
 
 
 _input = partial(Setting, scope="input")

@@ -7,7 +7,7 @@ Must not know where values come from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
@@ -106,15 +106,14 @@ class Setting(NamedTuple):
             raise InputError(": ".join((self.spell(value), *keys, misfit.problem))) from None
 
 
-def read_values(rows: Iterable[Setting], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that were given, converted.
+def read_values(known: Mapping[str, Setting], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that were given, converted; `known` are all settings.
 
     None, an empty list or map, and the False of a flag that has no word for it were not given.
 
     Raises:
         InputError: there is no such setting, or a value does not fit.
     """
-    known = {row.name: row for row in rows}
     unknown = next((name for name in values if name not in known), None)
     if unknown is not None:
         raise InputError(f"there is no setting {unknown!r}{suggest(unknown, known)}")

@@ -30,7 +30,6 @@ class Counts:
     total: Count = 0
 
     def plus(self, more: Counts) -> Counts:
-        """The sum."""
         return Counts(*(getattr(self, one.name) + getattr(more, one.name) for one in fields(Counts)))
 
 

@@ -142,7 +142,6 @@ class Seats:
     placement: Placement = "inside"
 
     def path_of(self, number: int) -> str:
-        """The worktree of this number."""
         return f"{self.directory}/{self.prefix}{number}"
 
 

@@ -16,7 +16,6 @@ def ignore_leavings(excludes: str, leavings: Iterable[str]) -> str:
 
 
 def has_worktree(task: TaskSpec) -> bool:
-    """Whether the task gets a worktree of its own."""
     return task.workspace.kind in IN_GIT
 
 

@@ -138,7 +138,6 @@ def tell_until(at: str, now: float) -> str:
 
 
 def tell_word(word: str) -> str:
-    """A word as people read it."""
     return word.replace("_", " ")
 
 

@@ -74,22 +74,17 @@ def _launch(bench: Bench, size: int) -> Spent:
 
 
 def _await_first_word(bench: Bench) -> float:
-    """The seconds from the command to the first word of the first task's process."""
+    """The seconds until the command has ended, and the first task's process has said its first word."""
     fifo = bench.path / "begun"
     if not fifo.exists():
         os.mkfifo(fifo)
-    name = bench.write("first.json", [f"echo >{fifo}; sleep 600"])
+    file = bench.write("first.json", [f"echo >{fifo}; sleep 600"])
     fd = os.open(fifo, os.O_RDWR)
-    argv = [*command(), "-q", "--agent", "shell", str(name)]
     begun = time.perf_counter()
-    with subprocess.Popen(
-        argv, cwd=bench.path, env=bench.environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
-    ) as process:
-        os.read(fd, 1)
-        seconds = time.perf_counter() - begun
-        printed = process.communicate()[0].decode()
+    _, session = bench.run(file)
+    os.read(fd, 1)
+    seconds = time.perf_counter() - begun
     os.close(fd)
-    session = bench.session(printed.strip())
     bench.end(session)
     shutil.rmtree(session.path)
     return seconds

@@ -64,22 +64,18 @@ def measure_rooms() -> dict[str, Size]:
 
 
 def measure(modules: Iterable[Path]) -> Size:
-    """The size of some modules together."""
     return add_up(_measure_module(module.read_text()) for module in modules)
 
 
 def add_up(sizes: Iterable[Size]) -> Size:
-    """The size of all of these together."""
     return Size(*map(sum, zip((0, 0, 0), *sizes, strict=True)))
 
 
 def count_lines(paths: Iterable[Path]) -> int:
-    """How many lines some files have together."""
     return sum(path.read_bytes().count(b"\n") for path in paths)
 
 
 def find_tests() -> Iterable[Path]:
-    """All Python of the tests."""
     return TOP.joinpath("tests").rglob("*.py")
 
 

@@ -19,12 +19,11 @@ from test_dialects import ROOT
 from sessionrun.checks.answers import Unclear
 from sessionrun.checks.writing import apply_answer
 from sessionrun.input.formats import choose_format, load_plan
-from sessionrun.input.job_files import Node, derive_edges
+from sessionrun.input.job_files import derive_edges
 from sessionrun.input.parse import Folder, Source
 from sessionrun.input.plan import Plan
 from sessionrun.input.settings import Options
 from sessionrun.model.spec import TaskSpec
-from sessionrun.model.validation import find_cycle
 from sessionrun.session.prompt import BriefProblem
 
 EXAMPLE = ROOT / "examples" / "markdown"
@@ -64,9 +63,9 @@ def test_many_jobs_of_one_file_wait_for_the_one_before() -> None:
 
 
 def test_of_the_writers_of_a_file_all_come_before_its_readers() -> None:
-    file, none = frozenset("x"), frozenset[str]()
-    nodes = [Node(name, ("c",) if name == "b" else (), file, none if name in "ad" else file) for name in "abcde"]
-    needs, refused = derive_edges(nodes)
+    reads = {name: {"x"} for name in "abcde"}
+    named = {name: ("c",) if name == "b" else () for name in "abcde"}
+    needs, refused = derive_edges(named, reads, {**reads, "a": set(), "d": set()})
     assert refused == []
     assert needs == {"a": ("e",), "b": ("c",), "c": (), "d": ("c", "b", "e"), "e": ("c", "b")}
 
@@ -84,17 +83,6 @@ def test_of_two_that_read_each_other_s_files_the_first_goes_first(*, explicit: b
     assert needs == ({"a": ("b",), "b": ()} if explicit else {"a": (), "b": ("a",)})
     warning = "b uses src/a.py, which a writes after it: it gets the file as it is before"
     assert not explicit or plan.warnings == (warning,)
-
-
-def test_edges_from_files_never_close_a_circle() -> None:
-    names = [f"j{n}" for n in range(12)]
-    nodes = [
-        Node(name, (), frozenset({names[(n + 1) % 12], names[(n + 5) % 12]}), frozenset({name}))
-        for n, name in enumerate(names)
-    ]
-    needs, refused = derive_edges(nodes)
-    assert find_cycle(needs) is None
-    assert refused
 
 
 def test_the_jobs_directory_may_have_any_name() -> None:
@@ -185,7 +173,6 @@ class Project:
         return self.run(*words, str(self.path))
 
     def sync(self, *words: str, answers: Any = ()) -> tuple[int, dict[str, Any]]:
-        """Run the jobs to the end."""
         (self.bin / "answers.json").write_text(json.dumps(answers))
         done = self.run.to_end("--sync", "--json", *words, str(self.path))
         assert done.stdout, done.stderr

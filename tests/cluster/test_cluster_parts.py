@@ -186,14 +186,11 @@ def test_a_queue_is_worked_through_on_nodes(site: Site, sessionrun: Command) -> 
 
 
 @pytest.mark.slow
-def test_a_conflict_is_mended_on_a_node(sessionrun: Command, own_place: Path) -> None:
-    yard = Yard(sessionrun, own_place)
-    with real_cluster(sessionrun) as cluster:
+def test_a_conflict_is_mended_on_a_node(yard: Yard) -> None:
+    with real_cluster(yard) as cluster:
         needs = {"id": "c", "prompt": "run: cp f g", "needs": ["a", "b"], "base": "session"}
-        yard.lay_out({**clash(needs), "max_parallel": 2}, JOIN)
-        view = run(sessionrun, "--agent", "scripted", "--worktree", "--cluster", cluster.address, "plan.json")
-        tasks = {task["id"]: task for task in view["tasks"]}
-        assert view["outcome"] == "succeeded"
+        tasks = yard.run({**clash(needs), "max_parallel": 2}, JOIN, "--cluster", cluster.address)
+        assert yard.view["outcome"] == "succeeded"
         (mend,) = (task for name, task in tasks.items() if "-mend-" in name)
         owner = tasks[mend["id"].removesuffix("-mend-1")]
         assert [tasks[name]["landing"]["status"] for name in ("a", "b", "c", mend["id"])] == ["landed"] * 4

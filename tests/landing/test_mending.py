@@ -36,12 +36,12 @@ JOIN = "sed -i -e '/^||||||| /,/^=======$/d' -e '/^<<<<<<< /d' -e '/^=======$/d'
 class Yard(Project):
     """A repository with a file of one line, and an agent that mends as it is told to."""
 
-    def run(self, plan: dict[str, Any], mend: str) -> dict[str, dict[str, Any]]:
+    def run(self, plan: dict[str, Any], mend: str, *words: str) -> dict[str, dict[str, Any]]:
         """Run a plan to its end, with an agent that mends so; its tasks by id."""
         agent = make_program(self.cwd.parent / "agent.sh", AGENT.format(mend=mend))
         (self.cwd / "sessionrun.toml").write_text(f'[agents.scripted]\nargv = ["{agent}"]\n')
         (self.cwd / "plan.json").write_text(json.dumps(plan))
-        done = self.to_end("run", "--json", "--sync", "--agent", "scripted", "--worktree", "plan.json")
+        done = self.to_end("run", "--json", "--sync", "--agent", "scripted", "--worktree", *words, "plan.json")
         assert done.returncode in (0, 1), done.stderr
         self.view = json.loads(done.stdout)
         self.sessions.append(self.view["session_id"])

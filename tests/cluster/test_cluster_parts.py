@@ -19,7 +19,7 @@ from stages import begin_repository, commit_all, git, make_program
 from test_cli_cache import TWO, Place, outcomes, place
 from test_cluster import listens_at
 from test_dispatch import WORKER, Dispatcher, write
-from test_mending import JOIN, Yard, clash
+from test_mending import JOIN, Yard, clash, yard
 from test_prove import CHECK, FIX
 from test_prove import make_repository as make_tested_repository
 from test_slurm import own_slurm, shared_slurm, slurm
@@ -33,7 +33,7 @@ from sessionrun.cli.standing import fact_lines
 from sessionrun.client.reading.view import show_as_it_lies
 from sessionrun.model.asked import Sandbox
 
-__all__ = ["bench", "own_slurm", "place", "server", "shared_slurm", "slurm"]
+__all__ = ["bench", "own_slurm", "place", "server", "shared_slurm", "slurm", "yard"]
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 

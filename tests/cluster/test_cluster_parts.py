@@ -19,7 +19,8 @@ from stages import begin_repository, commit_all, git, make_program
 from test_cli_cache import TWO, Place, outcomes, place
 from test_cluster import listens_at
 from test_dispatch import WORKER, Dispatcher, write
-from test_mending import JOIN, Yard, clash
+from test_mending import JOIN, clash, lay_out
+from test_mending import make_repository as make_clashing_repository
 from test_prove import CHECK, FIX
 from test_prove import make_repository as make_tested_repository
 from test_slurm import own_slurm, shared_slurm, slurm
@@ -186,20 +187,21 @@ def test_a_queue_is_worked_through_on_nodes(site: Site, sessionrun: Command) -> 
 
 
 @pytest.mark.slow
-def test_a_conflict_is_mended_on_a_node(sessionrun: Command, own_place: Path) -> None:
-    yard = Yard(sessionrun, own_place)
+def test_a_conflict_is_mended_on_a_node(sessionrun: Command) -> None:
+    top = sessionrun.cwd
+    make_clashing_repository(top)
     with real_cluster(sessionrun) as cluster:
         needs = {"id": "c", "prompt": "run: cp f g", "needs": ["a", "b"], "base": "session"}
-        yard.lay_out({**clash(needs), "max_parallel": 2}, JOIN)
+        lay_out(top, {**clash(needs), "max_parallel": 2}, JOIN)
         view = run(sessionrun, "--agent", "scripted", "--worktree", "--cluster", cluster.address, "plan.json")
         tasks = {task["id"]: task for task in view["tasks"]}
         assert view["outcome"] == "succeeded"
         (mend,) = (task for name, task in tasks.items() if "-mend-" in name)
         owner = tasks[mend["id"].removesuffix("-mend-1")]
         assert [tasks[name]["landing"]["status"] for name in ("a", "b", "c", mend["id"])] == ["landed"] * 4
-        assert sorted(yard.git("show", "main:f").split()) == ["a", "b"]
-        assert yard.git("rev-list", "--parents", "--no-walk", mend["commit"]).split()[2] == owner["commit"]
-        assert mend["base_commit"] not in yard.git("rev-list", "main").split() and "@" in mend["node"]
+        assert sorted(git(top, "show", "main:f").split()) == ["a", "b"]
+        assert git(top, "rev-list", "--parents", "--no-walk", mend["commit"]).split()[2] == owner["commit"]
+        assert mend["base_commit"] not in git(top, "rev-list", "main").split() and "@" in mend["node"]
 
 
 @pytest.mark.slow

@@ -33,14 +33,19 @@ esac
 JOIN = "sed -i -e '/^||||||| /,/^=======$/d' -e '/^<<<<<<< /d' -e '/^=======$/d' -e '/^>>>>>>> /d' f"
 
 
+def lay_out(top: Path, plan: dict[str, Any], mend: str) -> None:
+    """Write a plan, and an agent that mends so."""
+    agent = make_program(top.parent / "agent.sh", AGENT.format(mend=mend))
+    (top / "sessionrun.toml").write_text(f'[agents.scripted]\nargv = ["{agent}"]\n')
+    (top / "plan.json").write_text(json.dumps(plan))
+
+
 class Yard(Project):
     """A repository with a file of one line, and an agent that mends as it is told to."""
 
     def run(self, plan: dict[str, Any], mend: str) -> dict[str, dict[str, Any]]:
         """Run a plan to its end, with an agent that mends so; its tasks by id."""
-        agent = make_program(self.cwd.parent / "agent.sh", AGENT.format(mend=mend))
-        (self.cwd / "sessionrun.toml").write_text(f'[agents.scripted]\nargv = ["{agent}"]\n')
-        (self.cwd / "plan.json").write_text(json.dumps(plan))
+        lay_out(self.cwd, plan, mend)
         done = self.to_end("run", "--json", "--sync", "--agent", "scripted", "--worktree", "plan.json")
         assert done.returncode in (0, 1), done.stderr
         self.view = json.loads(done.stdout)
@@ -49,7 +54,7 @@ class Yard(Project):
 
 
 def make_repository(top: Path) -> None:
-    make_repository_of(top, {"f": "base\n", ".gitignore": "/sessionrun.toml\n/plan.json\n"})
+    make_repository_of(top, {"f": "base\n", ".gitignore": "/results/\n/sessionrun.toml\n/plan.json\n"})
 
 
 @pytest.fixture

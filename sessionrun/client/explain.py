@@ -286,7 +286,6 @@ def _measure(begun: Entry | None, ended: Entry | None) -> float | None:
 
 
 def tell_record(ledger: Ledger, key: JobKey) -> str:
-    """What the session's ledger says of a job."""
     job = ledger.jobs.get(key.text())
     if job is None:
         return "the ledger has no claim of it: it never ran"

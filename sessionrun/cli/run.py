@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 
 def options_of(rows: Iterable[Setting], *, hidden: bool = False) -> Decorator:
-    """The options of some settings, in their order, for a command of Click."""
     options = []
     for row in rows:
         if row.option is None:
@@ -95,7 +94,6 @@ class Launch(NamedTuple):
     """What `--json` prints; the record of the start is its key `dispatch`.  None: that record alone."""
 
     def print_started(self, record: Mapping[str, Any]) -> None:
-        """Print the record of a start as JSON."""
         print_json(record if self.beside is None else {**self.beside, "dispatch": record})
 
 

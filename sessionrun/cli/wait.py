@@ -126,7 +126,6 @@ def _describe(waited: Waited, chosen: Chosen) -> Answer:
 
 
 def _describe_next(found: NextEnd, chosen: Chosen) -> Answer:
-    """Which tasks ended, and a cursor that waits for the next one."""
     view, now = found.view, time.time()
     record = {
         **{key: view[key] for key in (*Standing.__annotations__, "results_dir")},

@@ -258,7 +258,7 @@ def row_lines(
         agents = [escape_line(name_agent(task)) for task in tasks]
         facts += [agents] if len({*agents}) > 1 else []
     if ends is None:
-        facts.append([tell_doing(task) or tell_changes(task) for task in tasks])
+        facts.append([tell_doing(task) if task["status"] == "running" else tell_changes(task) for task in tasks])
     facts = [column for column in facts if any(column)]
     words = [tell_word(task["word"]) for task in tasks]
     ids = [clip(short_id(task), max(20, width // 4), middle=True) for task in tasks]
@@ -295,8 +295,8 @@ def _marked_lines(word: str, text: str, why: str, width: int) -> list[str]:
 
 
 def tell_doing(task: Task) -> str:
-    """What a task that runs does, if that is not its work."""
-    phase = task["phase"] if task["status"] == "running" else None
+    """What a task, which runs, does, if that is not its work."""
+    phase = task["phase"]
     return "" if phase in ("running", None) else "saving its work" if phase == "releasing" else str(phase)
 
 

@@ -297,6 +297,6 @@ class LiveProgress:
         for task in new:
             section = tell(self._session, task)
             lines.append(ended_line(task, name_tasks(view), time.time(), self._stream))
-            said = INDENT + escape_line(section.lines[-1]) if section else ""
-            lines += [clip(said, terminal_width(self._stream) - 1)] if said else []
+            last = INDENT + escape_line(section.lines[-1]) if section else ""
+            lines += [clip(last, terminal_width(self._stream) - 1)] if last else []
         return lines

@@ -494,17 +494,17 @@ def test_requests_and_the_bell(tmp_path: Path) -> None:
     second, heard = send_request(session, {"kind": "cancel", "tasks": ["a"]})
     assert heard
     assert os.read(bell, 10) == b"."
-    assert {found.path.stem for found in load_requests(session)} == {first, second}
+    assert {path.stem for path, _ in load_requests(session)} == {first, second}
     assert has_request(session, first)
     drop_request(session, first)
     drop_request(session, first)
     assert not has_request(session, first)
-    assert [found.request for found in load_requests(session)] == [RequestReceived(second, "cancel", ("a",))]
+    assert [request for _, request in load_requests(session)] == [RequestReceived(second, "cancel", ("a",))]
     os.close(bell)
     ids = [second, *(send_request(session, {"kind": "cancel"})[0] for _ in range(4))]
     for age, request_id in enumerate(reversed(ids)):
         os.utime(session.path / "requests" / f"{request_id}.json", (1000 + age, 1000 + age))
-    assert [found.path.stem for found in load_requests(session)] == ids[::-1], "the oldest comes first"
+    assert [path.stem for path, _ in load_requests(session)] == ids[::-1], "the oldest comes first"
 
 
 def test_a_bell_that_is_full_still_rings_and_one_that_is_planted_is_not_followed(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from sessionrun.client.doctor import diagnose
 from sessionrun.client.explain import explain
 from sessionrun.client.planning.additions import settle_addition
 from sessionrun.client.reading.view import load_summary_view
+from sessionrun.client.reading.waiting import Deadline
 from sessionrun.input.given import read_source
 from sessionrun.model.spec import AgentSpec, TaskSpec
 from sessionrun.queue.open import open_queue
@@ -138,7 +139,7 @@ def test_a_request_that_was_spoken_is_spoken_again_where_its_reader_died(
     monkeypatch.setattr(SessionDir, "is_alive", look)
     monkeypatch.setattr(ask, "SPEAK_AGAIN_S", 0.0)
     monkeypatch.setattr(ask, "PATIENCE_S", 0.3)
-    assert ask._speak(session, {"kind": "cancel"}, ask.Deadline(60), lambda: False) == "taken"
+    assert ask._speak(session, {"kind": "cancel"}, Deadline(60), lambda: False) == "taken"
     os.close(reader)
     assert len(lines) > 1 and len(set(lines)) == 1
 

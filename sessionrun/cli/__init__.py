@@ -77,7 +77,6 @@ class VerbGroup(click.Group):
         return [*VERBS]  # `list` is here the module of a verb, once that is imported
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Load a verb."""
         if cmd_name not in KNOWN:
             return None
         command = load_verb(cmd_name)
@@ -121,7 +120,6 @@ def group() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code."""
     gc.freeze()  # what was imported lives to the end: without this its destruction alone takes 4 ms of a poll
     given = expand_alias(sys.argv[1:] if argv is None else argv)
     words = rewrite_argv(given)

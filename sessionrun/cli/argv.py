@@ -120,7 +120,6 @@ _MEANT_OPTIONS: Final[Mapping[tuple[str, str], str]] = {
 
 
 def find_home(verb: str) -> str:
-    """The module of a verb."""
     return f"sessionrun.cli.{KNOWN[verb].module or verb}"
 
 

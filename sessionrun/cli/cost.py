@@ -44,7 +44,6 @@ class Spent(NamedTuple):
         return str(self.task["ended_at"] or self.task["started_at"] or self.view["started_at"])
 
     def find_key(self, by: str) -> tuple[str, ...]:
-        """What it counts for."""
         session = str(self.view["session_id"])
         if by == "task":
             return session, str(self.task["id"])

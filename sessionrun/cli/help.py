@@ -101,7 +101,6 @@ def write_first_page(command: click.Command) -> str:
 
 
 def write_topic(command: click.Command, topic: str) -> str:
-    """All options of one topic."""
     entries = [(line.option, line.text) for line in list_lines(command) if line.topic == topic]
     import textwrap  # here: each launch imports this module
 
@@ -125,12 +124,10 @@ class RunCommand(click.Command):
     """Its help is one screen."""
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """See `click.Command.format_help`."""
         formatter.write(write_first_page(self) + "\n")
 
 
 def print_all(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    """Print all options by topic, and end."""
     if wanted and not context.resilient_parsing:
         click.echo("\n\n".join(write_topic(context.command, topic) for topic in TOPICS))
         context.exit()

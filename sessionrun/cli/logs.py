@@ -94,7 +94,7 @@ def _choose_tags(*, tagged: bool) -> Callable[[Line], bytes]:
         if is_terminal:  # in a color of its own, as far as there are enough
             tag = click.style(tag, fg=_COLORS[crc32(tag.encode()) % len(_COLORS)])
         lines = line.text.removesuffix("\n").split("\n")
-        return b"".join(b"%b%b\n" % (tag.encode(), _encode(part)) for part in lines)
+        return b"".join(tag.encode() + _encode(f"{part}\n") for part in lines)
 
     return form if tagged else lambda line: _encode(line.text)
 

@@ -33,7 +33,6 @@ class Parsed(click.ParamType[_Value]):
         self.name, self._parse, self._more = name, parse, more
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> _Value:
-        """See `click.ParamType.convert`."""
         try:
             return self._parse(str(value), *self._more)
         except ValueError as error:

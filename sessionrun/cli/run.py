@@ -6,7 +6,7 @@ Other verbs that start a session share the options made of the table of settings
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -16,6 +16,7 @@ import click
 from sessionrun.cli.help import RunCommand, print_all
 from sessionrun.cli.interrupts import EXIT_INTERRUPTED, ignore, was_pressed
 from sessionrun.cli.options import (
+    Answer,
     Decorator,
     Moment,
     Parsed,
@@ -34,6 +35,7 @@ from sessionrun.input.rows import SETTINGS
 from sessionrun.input.settings import Setting
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.spec import SLOT, SessionSpec
+from sessionrun.model.wording import clip
 from sessionrun.store.session import SessionDir
 
 if TYPE_CHECKING:
@@ -45,7 +47,6 @@ if TYPE_CHECKING:
 
 
 def options_of(rows: Iterable[Setting], *, hidden: bool = False) -> Decorator:
-    """The options of some settings, in their order, for a command of Click."""
     options = []
     for row in rows:
         if row.option is None:
@@ -93,7 +94,6 @@ class Launch(NamedTuple):
     """What `--json` prints; the record of the start is its key `dispatch`.  None: that record alone."""
 
     def print_started(self, record: Mapping[str, Any]) -> None:
-        """Print the record of a start as JSON."""
         print_json(record if self.beside is None else {**self.beside, "dispatch": record})
 
 
@@ -170,73 +170,65 @@ PROMPT_WIDTH: Final = 70
 """How much of a prompt is shown without --verbose."""
 
 
-def print_preview(planned: Planned, how: Launch) -> None:
-    """Print the tasks in the order in which they become ready, with all of their prompts if `verbose`."""
+def show_preview(planned: Planned, how: Launch) -> int:
+    """Show the tasks in the order in which they become ready, with all of their prompts if `verbose`."""
     from sessionrun.client.planning.preview import describe_plan
 
     record = {**describe_plan(planned), "held": how.held}
-    if is_json():
-        print_json(record)
-        return
+    return Answer(record, _tell_plan(record, verbose=how.verbose)).print()
+
+
+def _tell_plan(record: Mapping[str, Any], *, verbose: bool) -> Iterator[str]:
     parallel, land, base = record["max_parallel"], record["land"], record["base_branch"]
     gates = " and ".join(f"`{gate}`" for gate in land["gates"]) if land else ""
-    _print_facts(
-        "",
-        {
-            "Format": f"{record['dialect']} ({record['dialect_reason']})",
-            "Agent": f"{record['agent']} ({record['agent_reason']})",
-            "Tasks": f"{record['total']}, {f'at most {parallel}' if parallel else 'all'} at once",
-            "Starts": record["starts_at"] and f"not before {local_time(record['starts_at'])}",
-            "Held": how.held and "until `sessionrun release`",
-            "Worktrees": record["worktree_dir"] and f"in {record['worktree_dir']}",
-            "Base": record["worktree_dir"] and f"{base} at {record['base_commit'][:12]}",
-            "Lands": land and f"on {land['target']}{f', if they pass {gates}' if gates else ''}",
-        },
-    )
+    facts = {
+        "Format": f"{record['dialect']} ({record['dialect_reason']})",
+        "Agent": f"{record['agent']} ({record['agent_reason']})",
+        "Tasks": f"{record['total']}, {f'at most {parallel}' if parallel else 'all'} at once",
+        "Starts": record["starts_at"] and f"not before {local_time(record['starts_at'])}",
+        "Held": record["held"] and "until `sessionrun release`",
+        "Worktrees": record["worktree_dir"] and f"in {record['worktree_dir']}",
+        "Base": record["worktree_dir"] and f"{base} at {record['base_commit'][:12]}",
+        "Lands": land and f"on {land['target']}{f', if they pass {gates}' if gates else ''}",
+    }
+    yield from _tell_facts("", facts)
     for task in record["tasks"]:
-        click.echo(f"\n  Task {task['num']} (ID: {task['id']}): {escape_line(task['title'])}")
-        _print_prompts(task["prompts"], verbose=how.verbose)
+        yield f"\n  Task {task['num']} (ID: {task['id']}): {escape_line(task['title'])}"
+        yield from _tell_prompts(task["prompts"], verbose=verbose)
         begins = None
         if task["needs"] and task["begins_at"] is not None:
             needs = " and ".join(task["begins_at"])
             begins = f"with the work of {needs}" if needs else "at the session's base, without that of its needs"
-        _print_facts(
-            "    ",
-            {
-                "argv": shlex.join(task["argv"]),
-                "cwd": task["cwd"],
-                "branch": task["branch"],
-                "sandbox": task["sandbox"] and f"{task['sandbox']}, network {task['network']}",
-                "needs": ", ".join(task["needs"]),
-                "begins": begins,
-            },
-        )
+        facts = {
+            "argv": shlex.join(task["argv"]),
+            "cwd": task["cwd"],
+            "branch": task["branch"],
+            "sandbox": task["sandbox"] and f"{task['sandbox']}, network {task['network']}",
+            "needs": ", ".join(task["needs"]),
+            "begins": begins,
+        }
+        yield from _tell_facts("    ", facts)
     if len(record["waves"]) > 1:
-        click.echo("\n  Waves (a task starts when its own needs are met, not when a wave is over):")
-        for number, wave in enumerate(record["waves"], 1):
-            click.echo(f"    {number}: {', '.join(wave)}")
+        yield "\n  Waves (a task starts when its own needs are met, not when a wave is over):"
+        yield from (f"    {number}: {', '.join(wave)}" for number, wave in enumerate(record["waves"], 1))
         path = record["critical_path"]
-        click.echo(f"  Critical path: {len(path)} tasks: {' -> '.join(path)}")
+        yield f"  Critical path: {len(path)} tasks: {' -> '.join(path)}"
 
 
-def _print_facts(indent: str, facts: Mapping[str, Any]) -> None:
-    for name, text in facts.items():
-        if text:
-            click.echo(f"{indent}{name}: {escape_line(text)}")
+def _tell_facts(indent: str, facts: Mapping[str, Any]) -> Iterator[str]:
+    return (f"{indent}{name}: {escape_line(text)}" for name, text in facts.items() if text)
 
 
-def _print_prompts(prompts: Sequence[str], *, verbose: bool) -> None:
+def _tell_prompts(prompts: Sequence[str], *, verbose: bool) -> Iterator[str]:
     """What the agent is asked, unless it is one line, which the title shows; without `verbose` its first lines."""
     for prompt in prompts:
         lines = [line for line in prompt.splitlines() if line.strip() or verbose]
-        whole = verbose or len(lines) <= PROMPT_LINES
+        shown = lines if verbose else [clip(line, PROMPT_WIDTH) for line in lines[:PROMPT_LINES]]
         if verbose or len(prompts) > 1 or len(lines) > 1 or len(prompt) > PROMPT_WIDTH:
-            click.echo("    prompt:")
-            for line in lines if whole else lines[:PROMPT_LINES]:
-                cut = line if verbose or len(line) <= PROMPT_WIDTH else line[: PROMPT_WIDTH - 3] + "..."
-                click.echo(f"      {escape_line(cut)}")
-            if not whole:
-                click.echo(f"      ... {len(lines) - PROMPT_LINES} lines more (--verbose shows all)")
+            yield "    prompt:"
+            yield from (f"      {escape_line(line)}" for line in shown)
+            if len(lines) > len(shown):
+                yield f"      ... {len(lines) - PROMPT_LINES} lines more (--verbose shows all)"
 
 
 @click.command("run", cls=RunCommand)
@@ -283,8 +275,7 @@ def command(file: str | None, into: str | None, **options: Any) -> int:
 
         for warning in tell_signed_out(planned.spec) if how.ready else ():
             warn(warning)
-        print_preview(planned, how)
-        return 0
+        return show_preview(planned, how)
     if not how.quiet:
         from sessionrun.walls.steps import may_have_walls
 
@@ -353,6 +344,5 @@ def start_fed(planned: Planned, how: Launch, listed: Path | None = None, file: P
         rest = f"ready; {left} {are} open (sessionrun queue list)" if left else "open (sessionrun queue add TITLE)"
         return tell_nothing({"total": 0, "open": left}, f"nothing to do: no task is {rest}", how)
     if how.dry_run:
-        print_preview(foresee(planned, prepared), how)
-        return 0
+        return show_preview(foresee(planned, prepared), how)
     return start_session(spec, how._replace(ready=False))  # which were asked when it was prepared

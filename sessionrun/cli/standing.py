@@ -181,7 +181,6 @@ def how_far_lines(view: View, now: float, tasks: Sequence[Task] | None = None, *
 
 
 def ended_line(task: Task, tasks: Mapping[str, Task], now: float, stream: IO[str] | None = None) -> str:
-    """How a task ended, and why, in a line."""
     reason = escape_line(tell_reason(task, tasks, now))
     shown = mark(task["word"], f"{escape_line(task['id'])} {tell_word(task['word'])}", stream)
     return with_reason(shown, reason)
@@ -259,7 +258,7 @@ def row_lines(
         agents = [escape_line(name_agent(task)) for task in tasks]
         facts += [agents] if len({*agents}) > 1 else []
     if ends is None:
-        facts.append([tell_doing(task) or tell_changes(task) for task in tasks])
+        facts.append([tell_doing(task) if task["status"] == "running" else tell_changes(task) for task in tasks])
     facts = [column for column in facts if any(column)]
     words = [tell_word(task["word"]) for task in tasks]
     ids = [clip(short_id(task), max(20, width // 4), middle=True) for task in tasks]
@@ -284,7 +283,6 @@ def _tell_cost(task: Task) -> str:
 
 
 def group_lines(group: Group, width: int) -> list[str]:
-    """Tasks with one reason: how many, why, and their ids."""
     count, reason = f"{len(group.tasks)} {tell_word(group.word)}", clip(group.reason, REASON_WIDTH)
     ids = INDENT + escape(list_ids(group.tasks, min(IDS_WIDTH, width - len(INDENT))))
     return [*_marked_lines(group.word, count, reason, width), ids]
@@ -297,8 +295,8 @@ def _marked_lines(word: str, text: str, why: str, width: int) -> list[str]:
 
 
 def tell_doing(task: Task) -> str:
-    """What a task that runs does, if that is not its work."""
-    phase = task["phase"] if task["status"] == "running" else None
+    """What a task, which runs, does, if that is not its work."""
+    phase = task["phase"]
     return "" if phase in ("running", None) else "saving its work" if phase == "releasing" else str(phase)
 
 
@@ -306,7 +304,6 @@ def tell_doing(task: Task) -> str:
 
 
 def word_lines(task: Task, why: str, name: str = "") -> list[str]:
-    """A task with its word, and why that is so."""
     return _marked_lines(task["word"], escape_line(f"{name}{tell_word(task['word'])}"), why, WIDTH)
 
 

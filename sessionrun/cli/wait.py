@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import closing, nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -37,6 +37,7 @@ from sessionrun.client.reading.view import load_summary_view, load_view
 from sessionrun.client.reading.waiting import (
     Deadline,
     NextEnd,
+    Progress,
     View,
     Waited,
     choose_decisive,
@@ -51,6 +52,9 @@ from sessionrun.model.shown import EndedTask, Standing
 from sessionrun.model.wording import clip, name_tasks, tell_result, tell_span, took_s
 from sessionrun.model.words import BAD, GOOD
 from sessionrun.store.session import SessionDir
+
+if TYPE_CHECKING:
+    from rich.live import Live
 
 
 @verb("wait")
@@ -104,8 +108,7 @@ def command(
 
     def act(session: SessionDir) -> Answer:
         is_shown = not is_json() and sys.stderr.isatty() and not has_ended(load_summary_view(session))
-        display = closing(make_progress(sys.stderr, session)) if is_shown else nullcontext()
-        with display as progress:
+        with show_progress(session) if is_shown else nullcontext() as progress:
             left = deadline.left()
             waited = wait(session, chosen.tasks, through_holds=through_holds, timeout_s=left, progress=progress)
         return _describe(waited, chosen)
@@ -123,7 +126,6 @@ def _describe(waited: Waited, chosen: Chosen) -> Answer:
 
 
 def _describe_next(found: NextEnd, chosen: Chosen) -> Answer:
-    """Which tasks ended, and a cursor that waits for the next one."""
     view, now = found.view, time.time()
     record = {
         **{key: view[key] for key in (*Standing.__annotations__, "results_dir")},
@@ -168,26 +170,23 @@ def follow_run(session: SessionDir, *, quiet: bool, leaves_held: bool = False) -
 
     Ctrl+C cancels the session and waits for its end; anything else that ends us leaves it running.
     """
-    progress = None
-    interrupted = False
-    try:
-        if not quiet:
-            hint(f"session: {session.session_id}")
-            progress = make_progress(sys.stderr, session)
-        wait(session, through_holds=not leaves_held, progress=progress)
-    except KeyboardInterrupt:
-        from sessionrun.client.ask import cancel
-
-        interrupted = True
-        with suppress(BrokenPipeError):  # what reads it, such as `tee`, may have ended by the same Ctrl+C
-            hint("\ncancelling ...")
+    progress, interrupted = None, False
+    with ExitStack() as shown:
         try:
-            cancel(session, timeout_s=None, progress=progress)
-        except KeyboardInterrupt:  # a second Ctrl+C does not wait for the end
-            return EXIT_INTERRUPTED
-    finally:
-        if progress is not None:
-            progress.close()
+            if not quiet:
+                hint(f"session: {session.session_id}")
+                progress = shown.enter_context(show_progress(session))
+            wait(session, through_holds=not leaves_held, progress=progress)
+        except KeyboardInterrupt:
+            from sessionrun.client.ask import cancel
+
+            interrupted = True
+            with suppress(BrokenPipeError):  # what reads it, such as `tee`, may have ended by the same Ctrl+C
+                hint("\ncancelling ...")
+            try:
+                cancel(session, timeout_s=None, progress=progress)
+            except KeyboardInterrupt:  # a second Ctrl+C does not wait for the end
+                return EXIT_INTERRUPTED
     view = load_view(session)
     with telling(f"`sessionrun results {session.session_id}` prints what it should have shown"):
         _print_end(session, view, quiet=quiet)
@@ -225,10 +224,18 @@ def _print_end(session: SessionDir, view: View, *, quiet: bool) -> None:
 # --- how far it is ---
 
 
-def make_progress(stream: IO[str], session: SessionDir) -> PlainProgress | LiveProgress:
-    """The display that fits the stream."""
-    is_live = stream.isatty() and os.environ.get("TERM") != "dumb"
-    return LiveProgress(stream, session) if is_live else PlainProgress()
+@contextmanager
+def show_progress(session: SessionDir) -> Iterator[Progress]:
+    """Tell on standard error how far a session is, in the way that fits it."""
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield PlainProgress()
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(file=sys.stderr, highlight=False, soft_wrap=True)
+    with Live(console=console, transient=True, auto_refresh=False) as live:
+        yield LiveProgress(session, live)
 
 
 class PlainProgress:
@@ -247,24 +254,16 @@ class PlainProgress:
         first, *more = how_far_lines(view, time.time(), waits=True)
         hint("\n".join(["; ".join([first, tell_span(took_s(view, time.time())), *stopped]), *more]))
 
-    def close(self) -> None:
-        """Leave the lines as they are."""
-
 
 class LiveProgress:
     """Head, bar and what runs, redrawn in place (rich); above it stay the tasks that failed."""
 
-    def __init__(self, stream: IO[str], session: SessionDir) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
-        self._stream, self._session = stream, session
+    def __init__(self, session: SessionDir, live: Live) -> None:
+        self._session, self._live = session, live
+        self._stream = live.console.file  # meanwhile `sys.stderr` is another one, which leads to the display
         self._told: set[str] = set()
         self._tasks: Sequence[View] = ()
         self._look_at = 0.0
-        self._console = Console(file=stream, highlight=False, soft_wrap=True)
-        self._live = Live(console=self._console, transient=True, auto_refresh=False)
-        self._live.start()
 
     def __call__(self, view: View) -> None:
         from rich.text import Text
@@ -276,12 +275,8 @@ class LiveProgress:
             self._look_at = began + took + max(LOOK_EVERY_S, took * LOOK_SHARE)
         whole = {**view, "tasks": self._tasks}
         for line in self._tell_failures(whole):
-            self._console.print(Text.from_ansi(line))
+            self._live.console.print(Text.from_ansi(line))
         self._live.update(Text.from_ansi("\n".join(self._draw(whole)), no_wrap=True), refresh=True)
-
-    def close(self) -> None:
-        """Take the display down."""
-        self._live.stop()
 
     def _draw(self, view: View) -> list[str]:
         now, width = time.time(), terminal_width(self._stream) - 1
@@ -298,10 +293,10 @@ class LiveProgress:
 
         new = [one for one in view["tasks"] if one["word"] in (*BAD, "bounced") and one["id"] not in self._told]
         self._told |= {task["id"] for task in new}
-        lines, width = [], terminal_width(self._stream) - 1
-
+        lines = []
         for task in new:
             section = tell(self._session, task)
             lines.append(ended_line(task, name_tasks(view), time.time(), self._stream))
-            lines += [clip(INDENT + escape_line(line), width) for line in (section.lines[-1:] if section else ())]
+            last = INDENT + escape_line(section.lines[-1]) if section else ""
+            lines += [clip(last, terminal_width(self._stream) - 1)] if last else []
         return lines

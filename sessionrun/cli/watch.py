@@ -226,11 +226,9 @@ class Screen:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and rows, as they are now."""
         return self._console.size.width, self._console.size.height
 
     def show(self, lines: Sequence[Line]) -> None:
-        """Draw lines, each with its style."""
         from rich.text import Text
 
         text = Text(no_wrap=True, overflow="crop")
@@ -333,7 +331,6 @@ class Watcher:
                 return wanted
 
     def draw(self, size: tuple[int, int]) -> list[Line]:
-        """The lines of the screen, as the session is now."""
         self._view = load_view(self._session)
         running, needy, done = choose_tasks(self._view, self._choice)
         self._tasks = [*running, *needy, *done]
@@ -412,7 +409,6 @@ class Watcher:
             self._choice.message = " ".join(str(error).split())
 
     def page(self, verb: str) -> None:
-        """Show what a verb says of the selected task."""
         words = [sys.executable, "-m", "sessionrun", verb, self._session.session_id, str(self._selected["num"])]
         words += ["--results-dir", str(self._session.path.parent)]
         words += ["-n", "2000"] if verb == "logs" else []

@@ -74,11 +74,9 @@ class Target(NamedTuple):
 
     @property
     def is_completed(self) -> bool:
-        """Whether the tasks have ended."""
         return all(task["status"] == "completed" for task in self.tasks)
 
     def reload(self) -> Target:
-        """The same tasks now."""
         return select(self.session, self.ids, newest=True)
 
 

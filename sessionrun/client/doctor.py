@@ -53,7 +53,6 @@ _WORDS: Final = {
 
 
 def check_spec(evidence: Evidence) -> Iterator[Finding]:
-    """Whether the spec can be read and is this session's."""
     session, path = evidence.session, evidence.session.spec_path
     if not has_records(evidence.session):
         if not evidence.alive:  # else the launcher is still writing it
@@ -226,7 +225,6 @@ LINGERS_AFTER_S: Final = 60.0
 
 
 def check_disk(evidence: Evidence) -> Iterator[Finding]:
-    """Whether the disk has room for a session that goes on."""
     goes_on = has_records(evidence.session) and not evidence.ended
     shortage = find_shortage(evidence.session.path) if goes_on else None
     if shortage is not None:
@@ -236,14 +234,12 @@ def check_disk(evidence: Evidence) -> Iterator[Finding]:
 
 
 def check_interrupted(evidence: Evidence) -> Iterator[Finding]:
-    """Whether a process runs a session that has not ended."""
     if evidence.alive or evidence.ended or evidence.spec is None or not has_records(evidence.session):
         return
     yield warning(evidence.session.path, *evidence.tell_gone(name_damage=False))  # which is a finding of its own
 
 
 def check_stopped(evidence: Evidence) -> Iterator[Finding]:
-    """Whether a process that runs the session is stopped."""
     known = (evidence.status or {}).get("processes")
     for role in find_stopped(known) if evidence.alive and not evidence.ended else ():
         pid = known[role]["pid"] if known else 0
@@ -271,7 +267,6 @@ def check_processes(evidence: Evidence) -> Iterator[Finding]:
 
 
 def check_requests(evidence: Evidence) -> Iterator[Finding]:
-    """Whether requests wait and no process takes them."""
     folder = evidence.session.path / "requests"
     for path in (folder / name for name in _list(folder) if not name.startswith(".")):
         inode = _stat(path)
@@ -325,7 +320,6 @@ def check_results_dir(results_dir: Path) -> Iterator[Finding]:
 
 
 def check_space(results_dir: Path) -> Iterator[Finding]:
-    """Whether the disk has room left."""
     from sessionrun.store import space
 
     try:
@@ -335,7 +329,6 @@ def check_space(results_dir: Path) -> Iterator[Finding]:
 
 
 def check_trash(results_dir: Path) -> Iterator[Finding]:
-    """Whether a removal of sessions was broken off."""
     from sessionrun.client.clean import delete, find_trash
 
     for path in find_trash(results_dir):
@@ -427,7 +420,6 @@ def repair(session: SessionDir, marked: Sequence[Living]) -> list[Finding]:
 
 
 def apply_fixes(findings: Sequence[Finding]) -> list[Finding]:
-    """Carry out the fixes of findings; return the findings whose fix was done."""
     done = []
     for finding in findings:
         with suppress(SessionrunError, OSError):  # it is found again, and shown as remaining

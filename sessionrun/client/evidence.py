@@ -42,7 +42,6 @@ class Living:
 
     @property
     def task(self) -> str:
-        """The task that the job is of."""
         return self.key.partition("/")[0]
 
 

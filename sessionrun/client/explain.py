@@ -6,7 +6,7 @@ The keys of the objects made here are those of ``explain --json``; sessionrun(1)
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sessionrun.client.evidence import Evidence, Run, find_runs
@@ -66,7 +66,13 @@ def explain(session: SessionDir, wanted: Sequence[str] = ()) -> tuple[dict[str, 
             {**_explain_task(grounds, shown), "attempts": attempts.get(shown["id"], [])} for shown in tasks
         ]
     chosen = {task["id"] for task in facts["tasks"]} if wanted else state.tasks
-    return view, {**facts, "denied": list(_find_denied(session, state, chosen))}
+    denied = []
+    for task in (task.spec for task in state.tasks.values() if task.spec.id in chosen):
+        if task.sandbox is not None and task.sandbox.network == "proxy":
+            for host in read_denials(session.path, task.id):
+                times = {key: format_time(host[key]) for key in ("first_at", "last_at")}
+                denied.append({"task": task.id, **host, **times})
+    return view, {**facts, "denied": denied}
 
 
 def explain_session(grounds: Grounds) -> dict[str, Any]:
@@ -97,14 +103,6 @@ def find_holders(state: State) -> dict[str, list[str]]:
         for name, _ in held_tokens(state, task):
             holders.setdefault(name, []).append(task.spec.id)
     return holders
-
-
-def _find_denied(session: SessionDir, state: State, chosen: Container[str]) -> Iterator[dict[str, Any]]:
-    for task in (task.spec for task in state.tasks.values() if task.spec.id in chosen):
-        if task.sandbox is not None and task.sandbox.network == "proxy":
-            for host in read_denials(session.path, task.id):
-                times = {key: format_time(host[key]) for key in ("first_at", "last_at")}
-                yield {"task": task.id, **host, **times}
 
 
 # --- where a task stands ---
@@ -288,7 +286,6 @@ def _measure(begun: Entry | None, ended: Entry | None) -> float | None:
 
 
 def tell_record(ledger: Ledger, key: JobKey) -> str:
-    """What the session's ledger says of a job."""
     job = ledger.jobs.get(key.text())
     if job is None:
         return "the ledger has no claim of it: it never ran"

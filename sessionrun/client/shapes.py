@@ -67,7 +67,6 @@ def keys_of(*records: type) -> dict[str, Shape]:
 
 
 def only(record: type, keys: Collection[str]) -> dict[str, Shape]:
-    """Those keys of a record."""
     known = keys_of(record)
     return {key: known[key] for key in keys}
 
@@ -78,7 +77,6 @@ def maybe(*records: type) -> dict[str, Shape]:
 
 
 def describe_shape(shape: Shape) -> Schema:
-    """The JSON Schema of a shape."""
     if isinstance(shape, Mapping):
         return _describe_mapping(*next(iter(shape.items()))) if str in shape else _describe_object(shape)
     if isinstance(shape, tuple):

@@ -177,7 +177,7 @@ def ask_scheduler(
     require_dask()
     from sessionrun.cluster.dask_carrier import ask_once, word_fault
 
-    refuses = f"the cluster at {cluster.address} does not answer"
+    silence = f"the cluster at {cluster.address} does not answer"
     try:
         answer, failed = asyncio.run(ask_once(cluster, name, words, SHOW_TIMEOUT_S, registers=registers))
     except Exception as error:  # whatever the library raises
@@ -190,10 +190,10 @@ def ask_scheduler(
             why += ": start it with --preload sessionrun.cluster.dask_scheduler"
         if isinstance(error, ModuleNotFoundError):
             why = f"{why}: sessionrun has to be installed where the scheduler runs"
-        raise InputError(f"{refuses}: {why}") from error
+        raise InputError(f"{silence}: {why}") from error
     if answer is None:
         raise InputError(
-            f"{refuses}: its scheduler has no plug-ins of sessionrun; the first session brings them: run --cluster"
+            f"{silence}: its scheduler has no plug-ins of sessionrun; the first session brings them: run --cluster"
         )
     if "refused" in answer:
         raise InputError(f"the cluster at {cluster.address} refuses to answer: {answer['refused']}")

@@ -85,10 +85,10 @@ def place_links(top: str, links: Sequence[str]) -> tuple[list[str], dict[str, st
     for link in links:
         name, target, leads_out = place_link(top, link)
         if leads_out:
-            placed.append(link if link[:1] == "~" else target)
+            name = link if link[:1] == "~" else target
         else:
-            placed.append(name)
             inside[name] = target
+        placed.append(name)
     return placed, inside
 
 

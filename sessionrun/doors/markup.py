@@ -50,7 +50,6 @@ NUMBERS: Final = frozenset(("#", "Tries", "Time", "Changed", "Cost"))
 
 
 def make_head(heads: Iterable[Part]) -> Markup:
-    """The line of heads over the columns of a table."""
     return tag("thead", tag("tr", *(tag("th", name, scope="col") for name in heads)))
 
 

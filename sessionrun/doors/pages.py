@@ -105,7 +105,6 @@ def _make_row(view: Mapping[str, Any], now: float, *, has_cost: bool) -> Markup:
 
 
 def make_session(matter: Matter, *, control: bool) -> Markup:
-    """One session."""
     view = matter.view
     address = f"/sessions/{view['session_id']}"
     report = tag("p", tag("a", "Report with all details", href=f"{address}/report"))
@@ -156,7 +155,6 @@ def list_controls(matter: Matter) -> list[Control]:
 
 
 def list_task_controls(task: Mapping[str, Any]) -> list[Control]:
-    """What can be done with one task."""
     is_open = task["outcome"] is None
     again = "It runs again from the beginning." if not is_open and task["outcome"] != "succeeded" else ""
     goes_on = task["started_at"] and not (is_open or task["mends"] or task["repo"])
@@ -203,7 +201,6 @@ def _make_dialog(control: Control, name: str, kind: str | None, address: str, na
 
 
 def make_task(shown: Shown, matter: Matter, *, control: bool) -> Markup:
-    """One task with all details."""
     task = shown.task
     address = f"/sessions/{matter.view['session_id']}"
     named = f"{matter.name} {short_id(task)}"

@@ -114,8 +114,6 @@ Page = tuple[str, Markup, Sequence[tuple[str, str]]]
 
 
 class Desk:
-    """Answers all requests of one server."""
-
     def __init__(self, results_dir: Path, *, control: bool) -> None:
         self._results_dir, self._control = results_dir, control
         self._over = False
@@ -170,7 +168,6 @@ class Desk:
     # --- changes ---
 
     async def act(self, request: Request) -> Response:
-        """A button was pressed."""
         session, num = self._read(request)
         assert session is not None
         action = request.path_params["action"]

@@ -195,7 +195,6 @@ def mark_counts(view: View) -> Sequence[Part]:
 
 
 def has_costs(view: View) -> bool:
-    """Whether the cost of anything in a session is known."""
     return bool(view["usage"] and view["usage"]["cost_usd"] is not None)
 
 

@@ -42,13 +42,18 @@ def reopen(state: State, tasks: Sequence[TaskState]) -> None:
     """
     if not tasks:
         return
+
+    def is_hopeless(need: str) -> bool:  # a task that needs it would be skipped
+        task = state.tasks.get(need)
+        return task is None or task.known_outcome not in (None, "succeeded")
+
     needs = {
         task.spec.id: task.spec.needs
         for task in state.tasks.values()
         if (task.known_outcome, task.reason_class) == ("skipped", "need")
     }
     names = [task.spec.id for task in tasks]
-    reopened = [*names, *find_dependents(names, needs, lambda need: _is_hopeless(state, need))]
+    reopened = [*names, *find_dependents(names, needs, is_hopeless)]
     opened = sorted((state.tasks[name] for name in reopened), key=lambda task: task.num)
     for task in opened:
         _reset(state, task)
@@ -168,12 +173,6 @@ def _named(state: State, names: Iterable[str]) -> Iterator[TaskState]:
     for name in dict.fromkeys(names) or tuple(state.tasks):
         if name in state.tasks:
             yield state.tasks[name]
-
-
-def _is_hopeless(state: State, name: str) -> bool:
-    """Whether a task that needs this one would be skipped: it is unknown, or it ended without success."""
-    task = state.tasks.get(name)
-    return task is None or task.known_outcome not in (None, "succeeded")
 
 
 def _reset(state: State, task: TaskState) -> None:

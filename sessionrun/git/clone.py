@@ -123,11 +123,9 @@ def open_room(
             os.symlink(real / name, room / name)
         (room / "HEAD").write_bytes(b"ref: refs/heads/none\n")
         words = ("config", "--file", str(real / "config"), "--no-includes", "-z", "--get-regexp", _FORMAT_KEYS)
-        settings = [*_ROOM_SETTINGS]
-        for pair in split_names(Git(room).attempt(*words).stdout):
-            key, _, value = pair.partition("\n")
-            settings.append((key, value))
-        (room / "config").write_text(word_settings(settings))
+        pairs = (pair.partition("\n") for pair in split_names(Git(room).attempt(*words).stdout))
+        formats = [(key, value) for key, _, value in pairs]
+        (room / "config").write_text(word_settings((*_ROOM_SETTINGS, *formats)))
         yield Room(Git(room, common=room, git_dir=room, limit_s=limit_s), real, repo)
 
 

@@ -141,6 +141,12 @@ class Git:
     protocols: tuple[str, ...] = ()
     walls: Callable[..., subprocess.CompletedProcess[bytes]] | None = None
 
+    @property
+    def admin(self) -> Path:
+        """The git directory that it was given."""
+        assert self.git_dir is not None
+        return self.git_dir
+
     def __call__(
         self,
         *argv: str,

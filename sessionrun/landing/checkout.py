@@ -55,7 +55,6 @@ class Tree:
 
     @property
     def top(self) -> Path:
-        """Its directory."""
         return Path(self.checkout.top)
 
     def path(self, name: str) -> Path:

@@ -204,7 +204,6 @@ class LandQueue:
 
 
 def land_of(state: State) -> LandQueue:
-    """The landing queue of a session that lands."""
     land: LandQueue = state.parts[LandQueue]
     return land
 

@@ -53,7 +53,6 @@ def list_of_persons(repository: Repository) -> list[Checkout]:
 
 
 def is_at(place: Checkout, target: str) -> bool:
-    """Whether a branch is checked out in a work tree."""
     return read_head(Path(place.git_dir)) == f"ref: {target}"
 
 

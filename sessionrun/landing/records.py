@@ -203,7 +203,6 @@ def find_prefix(repository: Repository) -> str:
 
 
 def is_ancestor(git: Git, commit: str, of: str) -> bool:
-    """Whether a commit is in the history of another one."""
     return git.attempt("merge-base", "--is-ancestor", commit, of).returncode == 0
 
 
@@ -308,7 +307,6 @@ class LandingLog:
         self._log.sync()
 
     def close(self) -> None:
-        """Give up the file."""
         self._log.close()
 
     def _note_fate(self, fate: Fate, target: str, tip: str) -> None:

@@ -93,7 +93,6 @@ class Slot:
             os.fsync(stream.fileno())
 
     def clear_record(self) -> None:
-        """It is done."""
         self.record_path.unlink(missing_ok=True)
 
     def move_pin(self, git: Git, commits: Collection[str]) -> None:

@@ -116,7 +116,6 @@ class Turn:
         self._verdicts: dict[tuple[str, str], Verdict] = {}
 
     def run(self) -> records.Report:
-        """Land until nothing is left that could."""
         begun = self._find_target()
         self._look_back()
         taken_back = find_taken_back(self._git, self._log.history.moves, begun)

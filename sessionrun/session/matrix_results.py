@@ -109,30 +109,22 @@ class MatrixResults(OwnedFile):
 
     def _link_outputs(self, shown: Shown) -> None:
         """All links that can be made; then the first error of those that cannot."""
-        tasks = [task for task in shown.status["tasks"] if task["status"] != "pending"]
-        tasks = [task for task in tasks if (task["id"], task["attempt"]) not in self._settled]
-        if not tasks:
-            return
         problems = []
-        with outside.open_folder(self._outputs, make=True) as folder:
-            for task in tasks:
-                try:
-                    self._link_task(shown.session, folder, task)
-                except OSError as error:
-                    problems.append(error)
+        for task in shown.status["tasks"]:
+            if task["status"] == "pending" or (task["id"], task["attempt"]) in self._settled:
+                continue
+            try:
+                with outside.open_folder(self._outputs / task["id"], make=True) as folder:
+                    for name, target in _list_targets(shown.session, task):
+                        if target.exists():
+                            outside.link_below(folder, name, target)
+            except OSError as error:
+                problems.append(error)
+                continue
+            if task["status"] == "completed":
+                self._settled.add((task["id"], task["attempt"]))
         if problems:
             raise problems[0]
-
-    def _link_task(self, session: SessionDir, outputs: int, task: Mapping[str, Any]) -> None:
-        folder = outside.enter(outputs, task["id"], make=True)
-        try:
-            for name, target in _list_targets(session, task):
-                if target.exists():
-                    outside.link_below(folder, name, target)
-        finally:
-            os.close(folder)
-        if task["status"] == "completed":
-            self._settled.add((task["id"], task["attempt"]))
 
     def find_outputs(self, session: SessionDir) -> str | None:
         folder: str = self.export.settings["outputs_dir"]

@@ -144,15 +144,10 @@ class MachineWatch(Watch):
         self._renew_at = 0.0
 
     def hear(self, state: State, at: float, mono: float) -> Iterator[Event]:
-        held = MACHINE in state.holds
-        if not has_work_to_start(state):
-            self.look_at = None
-            if held:
-                yield HoldLifted(MACHINE)
+        held, wants = MACHINE in state.holds, has_work_to_start(state)
+        if held and wants and self.look_at is not None and mono < self.look_at:
             return
-        if held and self.look_at is not None and mono < self.look_at:
-            return
-        reason = self._find_reason()
+        reason = self._find_reason() if wants else None
         self.look_at = None if reason is None else mono + LOOK_S
         if reason is None and held:
             yield HoldLifted(MACHINE)

@@ -184,10 +184,10 @@ class Supervisor:
     def _take_requests(self) -> bool:
         """Record what clients ask for; whether there was anything new.  It is acknowledged once it is shown."""
         new = False
-        for path, request, fault in load_requests(self._session):
-            problem = fault if request is None else find_fault(self._state, request)
-            if request is None or problem is not None:
-                new |= self._refuse(path, problem or "")
+        for path, request in load_requests(self._session):
+            fault = request if isinstance(request, str) else find_fault(self._state, request)
+            if isinstance(request, str) or fault is not None:
+                new |= self._refuse(path, fault or "")
             elif request.request_id not in self._taken:
                 self._taken.add(request.request_id)
                 try:

@@ -44,7 +44,7 @@ def open_folder(path: Path, *, make: bool = False) -> Iterator[int]:
     fd = os.open("/", os.O_RDONLY | _FOLDER)
     try:
         for name in path.parts[1:]:
-            below = enter(fd, name, make=make)
+            below = _enter(fd, name, make=make)
             os.close(fd)
             fd = below
         yield fd
@@ -52,7 +52,7 @@ def open_folder(path: Path, *, make: bool = False) -> Iterator[int]:
         os.close(fd)
 
 
-def enter(folder: int, name: str, *, make: bool = False) -> int:
+def _enter(folder: int, name: str, *, make: bool) -> int:
     """A descriptor of a directory below another one; raises like `open_folder`."""
     try:
         return _open(folder, name)

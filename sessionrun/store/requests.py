@@ -19,7 +19,7 @@ import sys
 import uuid
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import orjson
 
@@ -160,27 +160,16 @@ MAX_FAULTS: Final = 10
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-class RequestFile(NamedTuple):
-    """What lies in one file: a request, or the fault that makes it none."""
-
-    path: Path
-    request: Request | None
-    fault: str = ""
-
-
-def load_requests(session: SessionDir) -> list[RequestFile]:
-    """What waits to be taken, oldest first."""
-    requests = []
+def load_requests(session: SessionDir) -> list[tuple[Path, Request | str]]:
+    """What waits to be taken, oldest first: requests, and of files that are none what is wrong with them."""
+    requests: list[tuple[Path, Request | str]] = []
     for path in sorted((session.path / "requests").glob("*.json"), key=_age):
         try:
-            request = parse_request(orjson.loads(read_regular(path, MAX_BYTES)), path.stem)
-            requests.append(RequestFile(path, request))
+            requests.append((path, parse_request(orjson.loads(read_regular(path, MAX_BYTES)), path.stem)))
         except FileNotFoundError:
             continue  # its client took it back
-        except OSError as error:
-            requests.append(RequestFile(path, None, error.strerror or str(error)))
         except Exception as error:  # whatever is in it, the session goes on
-            requests.append(RequestFile(path, None, str(error)))
+            requests.append((path, (error.strerror if isinstance(error, OSError) else None) or str(error)))
     return requests
 
 

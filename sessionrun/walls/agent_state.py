@@ -70,34 +70,29 @@ def take_back(record: Path) -> None:
 
 
 def _take_one(entry: Copied) -> bool:
-    """Whether nothing is left to do for it."""
+    """Put it in the place of the user's, unless another program is about to; whether nothing is left to do."""
+    users = Path(entry.users)
     try:
         new = read_regular(entry.copy, MAX_LOGIN)
-        if _digest(new) == entry.digest or os.path.realpath(entry.users) != entry.users:
-            return True
-        old = read_regular(entry.users, MAX_LOGIN)
     except OSError:
         return True  # it is no log-in any more
-    before, after = _parse(old), _parse(new)
-    if _digest(old) != entry.digest or not before.keys() & after.keys():
+    if _digest(new) == entry.digest or not _parse(new):
+        return True
+    if os.path.realpath(users) != entry.users or not users.is_file():
         return True
     try:
-        return _replace(entry, new)
+        fd = locks.hold(Path(f"{users}.lock"))  # codex holds the same while it renews
+        if fd is None:
+            return True
+        try:
+            old = read_regular(users, MAX_LOGIN)
+            if _digest(old) == entry.digest and _parse(old).keys() & _parse(new).keys():
+                replace_file(users, new, durable=True)
+        finally:
+            os.close(fd)
     except OSError as error:
-        say(f"{entry.users} cannot be replaced: {error.strerror}; what an agent renewed is {entry.copy}")
+        say(f"{users} cannot be replaced: {error.strerror}; what an agent renewed is {entry.copy}")
         return False
-
-
-def _replace(entry: Copied, new: bytes) -> bool:
-    """Replace the user's file, unless another program is about to."""
-    fd = locks.hold(Path(f"{entry.users}.lock"))  # codex holds the same while it renews
-    if fd is None:
-        return True
-    try:
-        if _digest(read_regular(entry.users, MAX_LOGIN)) == entry.digest:
-            replace_file(Path(entry.users), new, durable=True)
-    finally:
-        os.close(fd)
     return True
 
 

@@ -31,8 +31,7 @@ def find_repositories(site: Site, gitlinks: Sequence[str]) -> Iterator[str]:
 
     At the paths `gitlinks` the index holds a commit of another repository.
     """
-    assert site.git.git_dir is not None
-    modules, top = site.git.git_dir / "modules", site.git.directory
+    modules, top = site.git.admin / "modules", site.git.directory
     for name in gitlinks:
         if (top / name / ".git").is_dir() and _find_git_dir(top / name, modules) is None:
             yield f"{name}/ is a repository of its own"
@@ -41,7 +40,7 @@ def find_repositories(site: Site, gitlinks: Sequence[str]) -> Iterator[str]:
                 yield problem
         elif _has_files(site, name):
             yield f"{name}/ is the place of a submodule, and no commit can hold the files in it"
-    for module in list_modules(site.git.git_dir):
+    for module in list_modules(site.git.admin):
         if _has_own_commits(site, module):
             yield f"submodule {module.relative_to(modules)} has commits of its own"
 

@@ -311,12 +311,11 @@ def _check_files(own: Path) -> None:
 @contextmanager
 def _open_quarantine(fence: Fence, outer: Git, common: Path) -> Iterator[Git]:
     """Git in a repository that borrows all objects, and has nothing else of the task's."""
-    assert outer.git_dir is not None
-    for left in outer.git_dir.glob(f"{QUARANTINE}*"):  # of an earlier start that was killed
+    for left in outer.admin.glob(f"{QUARANTINE}*"):  # of an earlier start that was killed
         remove_tree(left)
     kept = ("core.sharedrepository", "extensions.objectformat")
     settings = [pair for pair in fence.settings.config if pair[0] in kept]
-    with tempfile.TemporaryDirectory(prefix=QUARANTINE, dir=outer.git_dir, ignore_cleanup_errors=True) as made:
+    with tempfile.TemporaryDirectory(prefix=QUARANTINE, dir=outer.admin, ignore_cleanup_errors=True) as made:
         make_repository(Path(made), "ref: refs/heads/none", (("core.bare", "true"), *settings), of=common)
         (common / "objects" / "pack").mkdir(exist_ok=True)
         yield Git(Path(made), common=Path(made), git_dir=Path(made), limit_s=outer.limit_s)

@@ -144,7 +144,7 @@ def write_worktree(site: Site) -> Written:
     seen, unmerged = _look(index, head)
     names, why = _choose_work(index.directory, seen, site.brought)
     problems += [*unmerged, *why]
-    if seen.gitlinks or (git.git_dir is not None and (git.git_dir / "modules").is_dir()):
+    if seen.gitlinks or (git.admin / "modules").is_dir():
         from sessionrun.worktrees.inside import find_repositories  # few worktrees have any
 
         problems += find_repositories(site, seen.gitlinks)
@@ -168,9 +168,9 @@ def copy_index(git: Git, commit: str) -> None:
     and looks into a file that changed in the second in which the index was written, or later.  With a newer copy
     it would overlook a change of that second that keeps the size.
     """
-    assert git.index is not None and git.git_dir is not None
+    assert git.index is not None
     try:
-        source = open_regular(git.git_dir / "index")
+        source = open_regular(git.admin / "index")
     except (FileNotFoundError, NotRegular):  # of a walled task it may be anything, and its copy be seen inside
         git("read-tree", commit)
         return
@@ -274,10 +274,9 @@ def _list(index: Git) -> _Seen:
 
 def show_hidden(git: Git) -> None:
     """Take off flags by which git overlooks changes; an index that cannot be read is made anew by the reset."""
-    assert git.git_dir is not None
     listed = git.attempt("ls-files", "-v", "-z")
     if listed.returncode:
-        (git.git_dir / "index").unlink(missing_ok=True)
+        (git.admin / "index").unlink(missing_ok=True)
         return
     if hidden := [entry[2:] for entry in split_names(listed.stdout) if entry[0].islower() or entry[0] == "S"]:
         _show(git, hidden)
@@ -370,9 +369,8 @@ def _quote(name: str) -> str:
 
 def _parents(git: Git, head: Head) -> list[str]:
     """HEAD, and the commits of an unfinished merge into it."""
-    assert git.git_dir is not None
     try:
-        merged = read_regular(git.git_dir / "MERGE_HEAD", _MAX_MERGED).decode("ascii").split()
+        merged = read_regular(git.admin / "MERGE_HEAD", _MAX_MERGED).decode("ascii").split()
     except (OSError, ValueError):
         merged = []
     return list(dict.fromkeys([head.commit, *(commit for commit in merged if git.commit_of(commit) == commit)]))

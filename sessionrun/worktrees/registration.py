@@ -151,16 +151,14 @@ def write_mark(admin: Path, *lines: str) -> None:
 
 def mark_begin(git: Git) -> None:
     """Let the mark of the worktree say that WORK begins now: what lies there is older."""
-    assert git.git_dir is not None
     with suppress(FileNotFoundError):  # a task without walls may have deleted it
-        os.utime(git.git_dir / MARK, follow_symlinks=False)
+        os.utime(git.admin / MARK, follow_symlinks=False)
 
 
 def read_begin(git: Git) -> float:
     """When WORK began; PREPARE, if there was no SETUP; 0 if nothing tells."""
-    assert git.git_dir is not None
     try:
-        return (git.git_dir / MARK).lstat().st_mtime
+        return (git.admin / MARK).lstat().st_mtime
     except FileNotFoundError:
         return 0.0
 

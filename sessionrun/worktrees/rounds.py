@@ -109,10 +109,9 @@ def is_kept(site: Site, name: str) -> bool:
 def set_back(site: Site, content: str, head: str) -> None:
     """Make the worktree what the commit `content` holds, on its branch, which is then at the commit `head`."""
     git, branch = site.git, f"refs/heads/{site.place.branch}"
-    assert git.git_dir is not None
-    locks = [git.git_dir / "index.lock", git.git_dir / "HEAD.lock"]
+    locks = [git.admin / "index.lock", git.admin / "HEAD.lock"]
     if site.own is None:  # a git directory of a task's own has no table, and a link in it may lead out of walls
-        locks.append(table_lock(git.git_dir))
+        locks.append(table_lock(git.admin))
     for lock in locks:  # of a git that was killed: no process of the task runs any more
         lock.unlink(missing_ok=True)
     git("symbolic-ref", "HEAD", branch)

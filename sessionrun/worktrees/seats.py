@@ -247,8 +247,6 @@ def leave_seat(git: Git, commit: str, request: WorkspaceRequest) -> None:
 
     `commit` is all that lies there; a ref holds it.
     """
-    admin = git.git_dir
-    assert admin is not None
     for name, target in find_links(request).items():
         link = git.directory / name
         if link.is_symlink() and os.readlink(link) == target:
@@ -257,6 +255,6 @@ def leave_seat(git: Git, commit: str, request: WorkspaceRequest) -> None:
         git.settle_index(commit)
     else:
         git("read-tree", commit)
-        replace_file(admin / WALLED, b"", durable=False)
+        replace_file(git.admin / WALLED, b"", durable=False)
     git("update-ref", "--no-deref", "HEAD", commit)
-    registration.write_mark(admin, FREE, commit, request.session_id)
+    registration.write_mark(git.admin, FREE, commit, request.session_id)

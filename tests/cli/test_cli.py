@@ -311,6 +311,13 @@ def test_a_terminal_gets_nothing_that_steers_it(sessionrun: Command, verb: str) 
     assert "crlf\r\nlast" in shown.replace("\r\r", "\r")
 
 
+def test_lines_that_end_in_cr_lf_stay_whole_behind_the_names_of_tasks(sessionrun: Command) -> None:
+    session_id = run_outputs(sessionrun, a=b"dos\r\n", b=b"dos\r\n")
+    with Terminal([*sessionrun.argv, "logs", session_id], sessionrun.cwd) as terminal:
+        assert terminal.finish() == 0
+    assert terminal.output.count(b"dos\r") == 2 and b"x0d" not in terminal.output
+
+
 # --- logs ---
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,9 +26,11 @@ from sessionrun.client.doctor import diagnose
 from sessionrun.client.explain import explain
 from sessionrun.client.planning.additions import settle_addition
 from sessionrun.client.reading.view import load_summary_view
+from sessionrun.client.reading.waiting import Deadline
 from sessionrun.input.given import read_source
 from sessionrun.model.spec import AgentSpec, TaskSpec
 from sessionrun.queue.open import open_queue
+from sessionrun.store.session import SessionDir
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 WAITS = "while ! test -e go; do sleep 0.05; done; echo went"
@@ -116,6 +120,28 @@ def test_on_a_full_disk_nothing_is_over_while_a_process_of_it_lives(monkeypatch:
     monkeypatch.setattr(ask, "find_shortage", lambda path: "no room")
     for target in targets:
         assert ask._wait(ask.KINDS["cancel"], target, 0.1, None) == "late"
+
+
+def test_a_request_that_was_spoken_is_spoken_again_where_its_reader_died(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = SessionDir(tmp_path / "session-x")
+    session.path.mkdir()
+    os.mkfifo(session.wake_path)
+    reader = os.open(session.wake_path, os.O_RDONLY | os.O_NONBLOCK)
+    lines: list[bytes] = []
+
+    def look(_: SessionDir) -> bool:
+        with suppress(BlockingIOError):
+            lines.extend(filter(None, os.read(reader, 4096).split(b"\n")))
+        return True
+
+    monkeypatch.setattr(SessionDir, "is_alive", look)
+    monkeypatch.setattr(ask, "SPEAK_AGAIN_S", 0.0)
+    monkeypatch.setattr(ask, "PATIENCE_S", 0.3)
+    assert ask._speak(session, {"kind": "cancel"}, Deadline(60), lambda: False) == "taken"
+    os.close(reader)
+    assert len(lines) > 1 and len(set(lines)) == 1
 
 
 @pytest.mark.parametrize(

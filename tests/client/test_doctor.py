@@ -395,6 +395,7 @@ def test_trash_of_a_removal_is_deleted(sessionrun: Command, ended: SessionDir) -
     trash.mkdir()
     (trash / "x").touch()
     assert environment_findings(sessionrun.results) == [("trash", "warning")]
+    assert sessionrun("clean", "--worktrees").returncode == 0 and trash.exists(), "it is no worktree"
     done = sessionrun("doctor", "--fix")
     assert done.returncode == 0
     assert done.stdout.count("fixed: ") == 1

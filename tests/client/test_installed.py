@@ -185,6 +185,11 @@ def test_the_table(sessionrun: Command, programs: Path) -> None:
     for path, word in ((os.path.realpath(shell), "SHELL"), (shell, "SHELL"), (str(programs), "/programs")):
         text = text.replace(path, word)
     check_golden("agents", re.sub(" +", " ", text))
+    env |= {"CLAUDECODE": "1", "CLAUDE_CODE_SESSION_KIND": "bg"}
+    assert "not passed on: CLAUDECODE, CLAUDE_CODE_SESSION_KIND:" in sessionrun("doctor", "agents", env=env).stdout
+    shown = json.loads(sessionrun("doctor", "agents", "--json", env=env).stdout)
+    assert shown["not_passed_on"] == ["CLAUDECODE", "CLAUDE_CODE_SESSION_KIND"]
+    assert all(name in part("sessionrun.1", "ENVIRONMENT").text for name in CALLERS)
 
 
 # --- the caller's variables ---
@@ -202,15 +207,6 @@ def test_the_state_of_the_caller_s_agent_is_passed_on_to_no_job(sessionrun: Comm
         found = dict(line.partition("=")[::2] for line in (sessionrun.cwd / name).read_text().splitlines())
         assert found.items() >= {**kept, "CLAUDE_CODE_SIMPLE": "own"}.items()
         assert not [one for one in dropped if found.get(one) == "caller"]
-
-
-def test_what_is_not_passed_on_is_shown(sessionrun: Command, programs: Path) -> None:
-    env = {**own_path(programs), "CLAUDECODE": "1", "CLAUDE_CODE_SESSION_KIND": "bg", "OPENAI_API_KEY": "k"}
-    assert "not passed on: CLAUDECODE, CLAUDE_CODE_SESSION_KIND:" in sessionrun("doctor", "agents", env=env).stdout
-    shown = json.loads(sessionrun("doctor", "agents", "--json", env=env).stdout)
-    assert shown["not_passed_on"] == ["CLAUDECODE", "CLAUDE_CODE_SESSION_KIND"]
-    page = part("sessionrun.1", "ENVIRONMENT").text
-    assert all(name in page for name in CALLERS)
 
 
 # --- before a session is created ---

@@ -59,13 +59,23 @@ def test_a_results_directory_is_named_and_has_to_be_there(sessionrun: Command) -
     assert sessionrun("wait", "--results-dir", "new").returncode == 0
 
 
-def test_by_name(sessionrun: Command, away: Command) -> None:
+def test_by_name_and_from_another_directory(sessionrun: Command, away: Command) -> None:
     nightly, weekly = sessionrun.finished(SAYS, "--name", "nightly"), sessionrun.finished(SAYS, "--name", "weekly")
     for command in (sessionrun, away):
         assert command.load("status", "nightly")["session_id"] == nightly
-        assert command("wait", "weekly").returncode == 0
+        assert command("wait", "weekly").stdout == "weekly: 1 of 1 ended: 1 succeeded\n"
         assert command("cancel", "weekly").stdout == f"weekly ({weekly[:8]}): 1 had ended before\n"
         assert command("resume", "nightly").stdout.startswith(f"nightly ({nightly[:8]}): has ended")
+    line = f"Results directory: {sessionrun.results}\n"
+    head = rf"nightly \({nightly[:8]}\): ended, 1 task, \d+\.\d s\n1 succeeded\n{re.escape(line)}"
+    for verb in ("status", "results", "explain"):
+        assert re.match(head, away(verb, nightly).stdout), verb
+        assert line not in sessionrun(verb, nightly).stdout
+    logs = away("logs", nightly)
+    assert (logs.stdout, logs.stderr, sessionrun("logs", nightly).stderr) == ("said\n", line, "")
+    heads_of_list, *rows = away("list", "--all").stdout.splitlines()
+    assert "DIRECTORY" in heads_of_list and [f"  {sessionrun.results}  " in row for row in rows] == [True, True]
+    assert "DIRECTORY" not in sessionrun("list").stdout
     summary = SessionDir(sessionrun.directory(nightly)).summary_path
     content = summary.read_bytes()
     summary.unlink()
@@ -91,23 +101,6 @@ def test_a_whole_id_costs_no_look_at_names(sessionrun: Command, monkeypatch: pyt
     with pytest.raises(SessionNotFound):
         find_session(elsewhere, "no such name")
     assert set(looked) == {"x", "y", session_id}
-
-
-def test_text_says_which_directory(sessionrun: Command, away: Command) -> None:
-    session_id = sessionrun.finished(SAYS, "--name", "nightly")
-    line = f"Results directory: {sessionrun.results}\n"
-    head = rf"nightly \({session_id[:8]}\): ended, 1 task, \d+\.\d s\n1 succeeded\n{re.escape(line)}"
-    for verb in ("status", "results", "explain"):
-        assert re.match(head, away(verb, session_id).stdout), verb
-        assert line not in sessionrun(verb, session_id).stdout
-    for command in (away, sessionrun):
-        assert command("wait", session_id).stdout == "nightly: 1 of 1 ended: 1 succeeded\n"
-    logs = away("logs", session_id)
-    assert (logs.stdout, logs.stderr) == ("said\n", line)
-    assert sessionrun("logs", session_id).stderr == ""
-    heads_of_list, row = away("list", "--all").stdout.splitlines()
-    assert "DIRECTORY" in heads_of_list and f"  {sessionrun.results}  " in row
-    assert "DIRECTORY" not in sessionrun("list").stdout
 
 
 # --- several sessions ---
@@ -167,6 +160,11 @@ def test_verbs_that_act_on_several(sessionrun: Command, pair: tuple[str, str]) -
     assert done.stdout == "".join(f"{one[:8]}: 2 had ended before\n" for one in (good, bad))
     assert sessionrun("retry", "--label", "kind=good").stdout == f"{good[:8]}: nothing to retry\n"
     assert sessionrun("retry", "--label", "team=x", "--sync").returncode == 2
+    runs = {sessionrun.start({"prompts": ["sleep 600"]}, "--label", "kind=good") for _ in range(2)}
+    assert ids_of(json.loads(sessionrun("wait", good, *runs, "--any", "--json").stdout)) == {good}
+    assert sessionrun("wait", good, *runs, "--timeout", "0.1").returncode == 124
+    for verb in ("hold", "release", "cancel"):
+        assert ids_of(sessionrun.load(verb, "--label", "kind=good")) == runs, verb
 
 
 def test_states_of_what_became_of_the_tasks() -> None:
@@ -227,25 +225,6 @@ def test_an_error_of_one_of_several_is_told_with_it(capsys: pytest.CaptureFixtur
         assert act_on_each(Chosen(sessions, (), True), act) == 4
     told = json.loads(capsys.readouterr().out)["sessions"]
     assert told == [{"session_id": "a", "error": {"code": 4, "message": "it is gone"}}, {"session_id": "b"}]
-
-
-@pytest.mark.slow
-def test_selectors_that_act_on_sessions_that_run(sessionrun: Command) -> None:
-    plan = {"prompts": [{"id": "long", "prompt": "while ! [ -e never ]; do sleep 0.05; done"}]}
-    ids = {sessionrun.start(plan, "--label", "n=1") for _ in range(3)}
-    other = sessionrun.start(plan, "--label", "n=2")
-    ended = sessionrun.start(GOOD, "--label", "n=1")
-    sessionrun.wait(ended)
-    assert ids_of(sessionrun.load("hold", "--label", "n=1")) == ids
-    assert ids_of(sessionrun.load("release", *sorted(ids))) == ids
-    assert ids_of(sessionrun.load("cancel", "--label", "n=1")) == ids
-    assert sessionrun.status(other)["status"] == "running"
-    done = sessionrun("wait", other, *sorted(ids), "--any", "--json")
-    assert (done.returncode, ids_of(json.loads(done.stdout))) == (1, ids)
-    done = sessionrun("wait", other, *sorted(ids), "--timeout", "0.1")
-    assert done.returncode == 124
-    done = sessionrun("cancel", "--state", "running")
-    assert done.stdout == f"{other[:8]}: 1 cancelled\n"
 
 
 def test_verbs_of_one_session_do_several_one_by_one(sessionrun: Command, pair: tuple[str, str]) -> None:

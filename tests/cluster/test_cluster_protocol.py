@@ -81,7 +81,8 @@ class Cluster:
     def play(self, move: str) -> list[str]:
         word, *about = move.split()
         if word in ("drop", "stop", "wrote", "close"):
-            return self.tell_head(word, *about)
+            self.do_want(word, *about)
+            return self.do_call()
         return list(getattr(self, f"do_{word}")(*about) or ())
 
     # --- the node ---
@@ -140,10 +141,9 @@ class Cluster:
         self.do_offer(name)
         return self.do_call()
 
-    def tell_head(self, word: str, *about: str) -> list[str]:
+    def do_want(self, word: str, *about: str) -> None:
         values = [int(one) if one.isdigit() else one for one in about[1:]]
         getattr(self.heads[0], word)(*map(name_job, about[:1]), *values)
-        return self.do_call()
 
     def do_second(self, *names: str) -> None:
         """Another supervisor, whose journal has these jobs open."""
@@ -250,7 +250,11 @@ STORIES = {
     "a call that was delayed beyond a later one is stale: its job may have another attempt by now": """
         offer t; hold; call; wait lease 0.1; call -> t undelivered; drop t; tick; late -> stale; tick""",
     "what is wanted while a call is on its way is said by the next one": """
-        offer t; hold; offer u; late; tick -> order t; call; tick t -> order u""",
+        offer t; hold; offer u; late; tick -> order t; call; tick t -> order u; want stop t 1; hold; want stop t 2;
+        late; tick t u -> stop t 1; call; tick t u -> stop t 2""",
+    "an order of which it is not known whether a scheduler before had it may have been delivered": """
+        offer t; unheard; tick -> order t; restart; call -> open; call; wait lease margin -0.1; call;
+        wait 0.2; call -> t lease ran""",
     "an earlier supervisor is superseded, and leases go on before the next one has said what is open": """
         submit t; tick -> order t; second t u; call 2 -> open; tick t; call 2 -> u unsubmitted; call -> superseded;
         tick t!; call 2 -> end t""",

@@ -180,15 +180,6 @@ def test_what_a_session_is_made_of(repo: Command) -> None:
     assert (feed["group"], feed["ingest"], feed["lands_again"]) == ("g", 1, False)
 
 
-@pytest.mark.slow
-def test_an_agent_that_is_not_ready_is_refused(repo: Command) -> None:
-    repo("queue", "add", "One")
-    with (repo.cwd / "sessionrun.toml").open("a") as settings:
-        settings.write('ready = ["false"]\n')
-    assert refuse(repo).startswith("agent 'pal' is not ready: false: exit code 1")
-    assert repo("dispatch", "--no-ready", "--sync").returncode == 0
-
-
 def test_a_dry_run_changes_nothing(repo: Command) -> None:
     repo("queue", "add", "One")
     (repo.cwd / "list.md").write_text("- One\n- Two\n- Two\n")
@@ -229,11 +220,14 @@ def test_the_list_of_a_repository_is_worked_off(repo: Command) -> None:
 
 
 @pytest.mark.slow
-def test_without_landing_the_follow_up_is_named(repo: Command) -> None:
+def test_an_agent_that_is_not_ready_is_refused_and_without_landing_the_follow_up_is_named(repo: Command) -> None:
     repo("queue", "add", "One", "--group", "g")
+    with (repo.cwd / "sessionrun.toml").open("a") as settings:
+        settings.write('ready = ["false"]\n')
+    assert refuse(repo).startswith("agent 'pal' is not ready: false: exit code 1")
     gates = {"unit": {"cmd": "test -e One", "timeout_secs": 5}}
     (repo.cwd / "mine.json").write_text(json.dumps({"auto_merge_worktrees": False, "gates": gates}))
-    done = repo("dispatch", "--config", "mine.json", "--group", "g", "--sync", "--workers", "1")
+    done = repo("dispatch", "--config", "mine.json", "--group", "g", "--sync", "--workers", "1", "--no-ready")
     assert done.returncode == 0, done.stderr
     (session,) = repo.results.glob("session-*")
     short = session.name.removeprefix("session-")[:8]

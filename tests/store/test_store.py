@@ -494,13 +494,17 @@ def test_requests_and_the_bell(tmp_path: Path) -> None:
     second, heard = send_request(session, {"kind": "cancel", "tasks": ["a"]})
     assert heard
     assert os.read(bell, 10) == b"."
-    assert {found.path.stem for found in load_requests(session)} == {first, second}
+    assert {path.stem for path, _ in load_requests(session)} == {first, second}
     assert has_request(session, first)
     drop_request(session, first)
     drop_request(session, first)
     assert not has_request(session, first)
-    assert [found.request for found in load_requests(session)] == [RequestReceived(second, "cancel", ("a",))]
+    assert [request for _, request in load_requests(session)] == [RequestReceived(second, "cancel", ("a",))]
     os.close(bell)
+    ids = [second, *(send_request(session, {"kind": "cancel"})[0] for _ in range(4))]
+    for age, request_id in enumerate(reversed(ids)):
+        os.utime(session.path / "requests" / f"{request_id}.json", (1000 + age, 1000 + age))
+    assert [path.stem for path, _ in load_requests(session)] == ids[::-1], "the oldest comes first"
 
 
 def test_a_bell_that_is_full_still_rings_and_one_that_is_planted_is_not_followed(tmp_path: Path) -> None:
@@ -517,14 +521,6 @@ def test_a_bell_that_is_full_still_rings_and_one_that_is_planted_is_not_followed
     session.wake_path.symlink_to(victim)
     assert not send_request(session, {"kind": "cancel"})[1]
     assert victim.read_text() == ""
-
-
-def test_requests_come_oldest_first(tmp_path: Path) -> None:
-    session = make_directory(tmp_path)
-    ids = [send_request(session, {"kind": "cancel"})[0] for _ in range(5)]
-    for age, request_id in enumerate(reversed(ids)):
-        os.utime(session.path / "requests" / f"{request_id}.json", (1000 + age, 1000 + age))
-    assert [found.path.stem for found in load_requests(session)] == ids[::-1]
 
 
 def test_requests_are_found_among_rubbish() -> None:

@@ -120,7 +120,6 @@ class OutputReader:
         """Whether the last call of `read_on` found anything new."""
 
     def read_on(self) -> Iterator[Line]:
-        """Give out what is new."""
         before = self._offset
         if find_tail(self.path, 0) < before:  # another attempt began the file anew
             yield from self.finish()

@@ -216,7 +216,6 @@ def gone_words(view: View) -> str:
 
 
 def has_ended(view: View) -> bool:
-    """Whether the session is over."""
     return view["ended_at"] is not None
 
 

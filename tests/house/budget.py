@@ -34,15 +34,15 @@ ROOMS: Final[Mapping[str, Size]] = {
     "checks": Size(15, 3499, 2255),
     "cli": Size(30, 5746, 3446),
     "client": Size(28, 5865, 3614),
-    "cluster": Size(23, 5026, 2996),
+    "cluster": Size(23, 5025, 2995),
     "doors": Size(9, 2433, 1606),
     "engine": Size(11, 3157, 1936),
     "git": Size(8, 1732, 1009),
     "input": Size(17, 3946, 2493),
     "keeper": Size(9, 1533, 966),
-    "landing": Size(17, 3313, 2032),
-    "model": Size(18, 3593, 1801),
-    "queue": Size(14, 3133, 1896),
+    "landing": Size(17, 3317, 2034),
+    "model": Size(18, 3608, 1810),
+    "queue": Size(14, 3141, 1903),
     "session": Size(15, 3590, 2131),
     "store": Size(17, 2967, 1616),
     "walls": Size(20, 3252, 1952),
@@ -50,8 +50,8 @@ ROOMS: Final[Mapping[str, Size]] = {
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(290, 61777, 37179)
-TESTS_LINES: Final = 50_109
+PACKAGE_BUDGET: Final = Size(290, 61803, 37196)
+TESTS_LINES: Final = 50_133
 PAGES_LINES: Final = 9433
 
 

@@ -41,16 +41,16 @@ ROOMS: Final[Mapping[str, Size]] = {
     "input": Size(17, 3946, 2493),
     "keeper": Size(9, 1533, 966),
     "landing": Size(17, 3317, 2034),
-    "model": Size(18, 3608, 1810),
+    "model": Size(18, 3593, 1801),
     "queue": Size(14, 3141, 1903),
     "session": Size(15, 3590, 2131),
     "store": Size(17, 2967, 1616),
-    "walls": Size(20, 3252, 1952),
+    "walls": Size(20, 3255, 1954),
     "worktrees": Size(22, 5752, 3459),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(290, 61803, 37196)
+PACKAGE_BUDGET: Final = Size(290, 61791, 37189)
 TESTS_LINES: Final = 50_133
 PAGES_LINES: Final = 9433
 

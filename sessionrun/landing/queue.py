@@ -116,7 +116,8 @@ class Queue:
             elif links:
                 left_out.add(entry.task)
             else:
-                self.decide(records.Fate(entry.task, there, reason="already there by content"))
+                reason = "already there by content" if there == "landed" else ""
+                self.decide(records.Fate(entry.task, there, reason=reason))
         return links
 
     def _bounce_conflict(self, entry: records.Entry, files: list[str]) -> None:

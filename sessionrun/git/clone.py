@@ -29,8 +29,7 @@ from sessionrun.git.git import Git, GitError, split_names
 from sessionrun.git.private import word_settings
 from sessionrun.model.errors import RepositoryFailed
 from sessionrun.model.frozen import frozen
-from sessionrun.model.places import SCHEMES, WORKSPACE_LIMIT_S, is_path
-from sessionrun.model.repositories import list_formats
+from sessionrun.model.places import SCHEMES, WORKSPACE_LIMIT_S, is_path, list_formats
 from sessionrun.store.files import list_folders, make_directories, open_regular, read_regular
 from sessionrun.store.trees import make_entry, remove_entry, sweep_entry
 

@@ -20,8 +20,7 @@ from sessionrun.git.clone import Room, make_repository, open_room, sync_reposito
 from sessionrun.git.git import Git
 from sessionrun.model.errors import RepositoryFailed, name_some
 from sessionrun.model.frozen import frozen
-from sessionrun.model.places import Start, Upstream, is_commit, is_path, name_readably
-from sessionrun.model.repositories import list_formats
+from sessionrun.model.places import Start, Upstream, is_commit, is_path, list_formats, name_readably
 from sessionrun.store import trees
 from sessionrun.store.files import read_regular
 from sessionrun.store.jobfiles import load_usable, write_record

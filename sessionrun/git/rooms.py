@@ -26,8 +26,7 @@ from typing import Final
 from sessionrun.git.clone import list_alternates, list_tags, make_repository, write_settings
 from sessionrun.git.git import Git, GitError, split_names
 from sessionrun.git.private import Fence
-from sessionrun.model.places import Repository
-from sessionrun.model.repositories import list_formats
+from sessionrun.model.places import Repository, list_formats
 from sessionrun.store.files import is_folder, make_directories
 from sessionrun.store.trees import remove_entry, remove_tree
 

@@ -6,6 +6,7 @@ Pure: a text is taken apart here, and nothing is looked up.  This module must no
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Final, Literal, NamedTuple, get_args
 
 from sessionrun.model.frozen import frozen
@@ -249,6 +250,21 @@ class MirrorSite:
     worktree_dir: str | None = None
     keep: KeepPolicy = "never"
     require_cache: bool = False
+
+
+def begin_at(repository: Repository, start: Start) -> Repository:
+    """The repository of a mirror's task that begins there; only then it is known how its objects are named."""
+    settings = repository.settings
+    if settings is not None:
+        settings = replace(settings, config=(*settings.config, *list_formats(start.commit)))
+    return replace(repository, base_branch=start.name, base_commit=start.commit, settings=settings)
+
+
+def list_formats(commit: str | None) -> list[tuple[str, str]]:
+    """The settings by which git understands a repository whose objects have names like that of `commit`."""
+    if commit is None or len(commit) != 64:
+        return []
+    return [("core.repositoryformatversion", "1"), ("extensions.objectformat", "sha256")]
 
 
 def parse_repo(text: str) -> str:

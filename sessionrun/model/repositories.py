@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from sessionrun.model.places import Repository, Start
+from sessionrun.model.places import Repository, Start, begin_at
 from sessionrun.model.spec import IN_GIT, SessionSpec, TaskSpec
 
 
@@ -57,18 +57,3 @@ def repository_of(spec: SessionSpec, task: TaskSpec, start: Start | None = None)
         upstream=upstream.repo,
     )
     return begin_at(repository, start) if start else repository
-
-
-def begin_at(repository: Repository, start: Start) -> Repository:
-    """The repository of a mirror's task that begins there; only then it is known how its objects are named."""
-    settings = repository.settings
-    if settings is not None:
-        settings = replace(settings, config=(*settings.config, *list_formats(start.commit)))
-    return replace(repository, base_branch=start.name, base_commit=start.commit, settings=settings)
-
-
-def list_formats(commit: str | None) -> list[tuple[str, str]]:
-    """The settings by which git understands a repository whose objects have names like that of `commit`."""
-    if commit is None or len(commit) != 64:
-        return []
-    return [("core.repositoryformatversion", "1"), ("extensions.objectformat", "sha256")]

@@ -45,9 +45,7 @@ def run(name: str, folder: str) -> int:
     Started together, many jobs would each get a small share of the processors, and the first workspace would be
     ready hardly before the last: so they take turns before they import anything of weight.
     """
-    from sessionrun.house import HOUSE, load  # this imports the table, and nothing else
-
-    phase = next((row for business in HOUSE for row in business.phases if row.name == name), None)
+    phase = find_phase(name)  # this imports the table, and nothing else
     if phase is not None and phase.in_turn:
         try:
             take_turn(folder, (os.cpu_count() or 1) + 1)
@@ -62,17 +60,27 @@ def run(name: str, folder: str) -> int:
     from sessionrun.model.errors import SessionrunError
 
     try:
-        if phase is not None:
-            result = answer(phase, Path(folder))
-        else:  # a program that is no phase's
-            work = next(work for business in HOUSE for known, work in business.programs if known == name)
-            result = load(work)(Path(folder))
+        result = answer(phase, Path(folder)) if phase is not None else find_program(name)(Path(folder))
     except (SessionrunError, OSError) as error:
         if getattr(error, "signal", None) == signal.SIGKILL:
             os.kill(os.getpid(), signal.SIGKILL)  # git was killed, perhaps for want of memory: try again
         print(error, file=sys.stderr)
         return getattr(error, "job_code", 1)
     return 1 if getattr(result, "problem", None) else 0
+
+
+def find_phase(name: str) -> Phase | None:
+    """The row of a phase in the table of the house; None: this is another program."""
+    from sessionrun.house import HOUSE
+
+    return next((row for business in HOUSE for row in business.phases if row.name == name), None)
+
+
+def find_program(name: str) -> Any:
+    """The function of a program that is no phase's."""
+    from sessionrun.house import HOUSE, load
+
+    return next(load(work) for business in HOUSE for known, work in business.programs if known == name)
 
 
 def answer(row: Phase, folder: Path) -> object:

@@ -29,8 +29,7 @@ from sessionrun.git.mirrors import use_mirror
 from sessionrun.git.private import Fence
 from sessionrun.model.errors import InputError, SessionrunError, name_some
 from sessionrun.model.landings import DROPPED, KEPT, MendBase
-from sessionrun.model.places import Handed, Place
-from sessionrun.model.repositories import begin_at
+from sessionrun.model.places import Handed, Place, begin_at
 from sessionrun.worktrees.registration import branch_stem, read_heads
 from sessionrun.worktrees.request import NeedsConflict, WorkspaceRequest
 

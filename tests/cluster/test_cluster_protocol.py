@@ -169,6 +169,9 @@ class Cluster:
         """The call that was held."""
         return self.deliver(self.heads[0], self.held)
 
+    def do_over(self) -> list[str]:
+        return ["yes" if self.heads[0].is_over else "no"]
+
     def do_call(self, head: str = "1") -> list[str]:
         of = self.heads[int(head) - 1]
         return self.deliver(of, of.make_call(0.0))
@@ -289,6 +292,8 @@ STORIES = {
     "a session that has ended leaves nothing, and its late calls do nothing": """
         submit t; tick -> order t; hold; close; tick t -> void t, no lease; late -> superseded;
         wait closed 1; tick; sessions""",
+    "it is over when a call that says so was taken, and not one before": """
+        hold; want close; late; over -> no; restart; call -> open; over -> no; call; over -> yes""",
     "output goes through, and is not kept where no session fetches it": """
         submit t; tick -> order t; tick t out; call -> out t; call; wrote t out 1;
         tick t -> wrote t 1; wait call -0.1; tick t out; call -> out t; wait call 0.1; tick t out; call""",

@@ -278,6 +278,8 @@ async def register(rpc: Any) -> dict[str, str]:
     names = [f"sessionrun-{end}-{PROTOCOL}" for end in ("permits", "guard")]
     await rpc.register_scheduler_plugin(plugin=packed[0], name=names[0], idempotent=True)
     answers = await rpc.register_worker_plugin(plugin=packed[1], name=names[1], idempotent=True)
+    if answers is None:
+        raise ConnectionError("what listens there is no scheduler of dask's")
     failed = {}
     for address, answer in answers.items():
         if answer.get("status") == "error":

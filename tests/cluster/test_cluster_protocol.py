@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import errno
 import os
@@ -9,13 +10,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from cluster_simulation import TIMERS, play
 from conftest import slow, slow_seed
 
 from sessionrun.cluster import dask_executor, permits
+from sessionrun.cluster.dask_carrier import register
 from sessionrun.cluster.dask_executor import ALL, Arrivals, choose_node
 from sessionrun.cluster.ends import CALL_SLACK_S, Head, Link, Opened, Timers, name_epoch, parse_timers
 from sessionrun.cluster.messages import AWAY_S, QUIET_S, Message
@@ -408,6 +410,13 @@ def test_what_a_sandbox_needs_of_a_machine() -> None:
         *(f"{policy}{end}" for policy in ("project", "strict") for end in ("", " without the network")),
         *("memory", "cpus"),
     }
+
+
+def test_a_program_of_dask_that_is_no_scheduler_is_called_so() -> None:
+    answers_nothing = AsyncMock(return_value=None)
+    rpc = Mock(register_scheduler_plugin=answers_nothing, register_worker_plugin=answers_nothing)
+    with pytest.raises(ConnectionError, match="no scheduler"):
+        asyncio.run(register(rpc))
 
 
 # --- Files and ends that come back from nodes: each file is whole, and no end waits for one that cannot b ---

@@ -329,6 +329,8 @@ def test_each_model_that_tasks_name_must_be_pulled(bare: Command) -> None:
 def test_a_question_about_a_model_needs_one() -> None:
     asking = AgentSpec("a", ("true",), ready=("sh", "-c", "exit 1", "{model}"))
     assert find_unready([asking]) == {}
+    (line,) = find_unready([replace(asking, ready=("sh", "-c", "\n", "{model}"))], {"a": (None,)}).values()
+    assert "\n" not in line
     assert find_unready([asking], {"a": ("m",)}) == {"a": "sh -c 'exit 1' m: exit code 1"}
 
 

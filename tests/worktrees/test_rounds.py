@@ -29,6 +29,7 @@ from test_worktrees import by_id, finish, start, wait
 
 from sessionrun.checks.answers import find_patch
 from sessionrun.checks.writing import DoesNotApply, apply_patch
+from sessionrun.git.git import GitError
 from sessionrun.model.places import Place
 from sessionrun.worktrees.release import release
 from sessionrun.worktrees.request import WorkRequest, WorkspaceRequest
@@ -538,6 +539,17 @@ def test_a_patch_moves_and_deletes(tree: Tree) -> None:
     assert sorted(tree.apply(moved)) == ["new/calc.py", "old/calc.py"]
     assert (tree.top / "new" / "calc.py").read_text() == GIVEN
     assert not (tree.top / "old").exists()
+
+
+def test_a_file_that_cannot_be_deleted_is_no_patch_that_is_done(tree: Tree) -> None:
+    """Git only warns of it."""
+    lines = [f"-{line}" for line in GIVEN.splitlines(keepends=True)]
+    head = "diff --git a/calc.py b/calc.py\ndeleted file mode 100644\n--- a/calc.py\n+++ /dev/null\n"
+    gone = f"{head}@@ -1,{len(lines)} +0,0 @@\n{''.join(lines)}"
+    assert tree.apply(gone) == ["calc.py"]
+    (tree.top / "calc.py" / "in").mkdir(parents=True)
+    with pytest.raises(GitError, match=r"unable to unlink 'calc\.py'"):
+        tree.apply(gone)
 
 
 def test_a_patch_that_applies_to_the_base_alone_takes_the_place_of_the_work(tree: Tree) -> None:

@@ -290,7 +290,8 @@ def _write_tree(index: Git, applied: Applied) -> list[str]:
     # a file that a sparse checkout leaves out is written, too: else the change of the patch would be lost
     words = ("read-tree", "--reset", "-u", "--no-sparse-checkout", applied.before, applied.after)
     done = index.attempt(*words)
-    if b"warning: unable to unlink" in done.stderr:  # git goes on, and what the patch deletes is still there
-        raise GitError(words, 1, done.stderr.decode("utf-8", "replace"))
     check(words, done)
+    for name in re.findall(rb"^warning: unable to unlink '(.*)'", done.stderr, re.MULTILINE):
+        if not os.path.isdir(index.directory / os.fsdecode(name)):  # the patch may have put a directory there
+            raise GitError(words, 1, f"{os.fsdecode(name)} cannot be deleted")
     return index.names("diff-tree", "-r", "-z", "--name-only", "--no-renames", applied.before, applied.after)

@@ -10,19 +10,20 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import psutil
 import pytest
 from calls import between, forked, needs_calls, run_watched
 from conftest import Command, eventually
-from stages import commit_all, git
+from stages import commit_all, git, make_program
 from test_execs import LIBC_S_SIGNALS
 from test_workspaces import Project, make_repository
 from test_worktrees import by_id, finish, start, wait
@@ -541,15 +542,39 @@ def test_a_patch_moves_and_deletes(tree: Tree) -> None:
     assert not (tree.top / "old").exists()
 
 
-def test_a_file_that_cannot_be_deleted_is_no_patch_that_is_done(tree: Tree) -> None:
+GONE: Final = """\
+diff --git a/in/gone b/in/gone
+deleted file mode 100644
+--- a/in/gone
++++ /dev/null
+@@ -1 +0,0 @@
+-gone
+"""
+
+
+def test_a_file_that_git_cannot_delete_is_an_error(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     """Git only warns of it."""
-    lines = [f"-{line}" for line in GIVEN.splitlines(keepends=True)]
-    head = "diff --git a/calc.py b/calc.py\ndeleted file mode 100644\n--- a/calc.py\n+++ /dev/null\n"
-    gone = f"{head}@@ -1,{len(lines)} +0,0 @@\n{''.join(lines)}"
-    assert tree.apply(gone) == ["calc.py"]
-    (tree.top / "calc.py" / "in").mkdir(parents=True)
-    with pytest.raises(GitError, match=r"unable to unlink 'calc\.py'"):
-        tree.apply(gone)
+    (tree.top / "in").mkdir()
+    (tree.top / "in" / "gone").write_text("gone\n")
+    (tree.top / "in").chmod(0o555)
+    with monkeypatch.context() as obeying:
+        if os.geteuid() == 0:
+            plain = f'exec setpriv --bounding-set -dac_override {shutil.which("git")} "$@"\n'
+            program = make_program(tree.project.root / "bin" / "git", plain)
+            obeying.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+        with pytest.raises(GitError, match="in/gone cannot be deleted"):
+            tree.apply(GONE)
+    (tree.top / "in").chmod(0o755)
+    assert tree.apply(GONE) == ["in/gone"]
+    assert not (tree.top / "in").exists()
+
+
+def test_a_patch_that_makes_a_directory_of_a_file_can_be_done_again(tree: Tree) -> None:
+    (tree.top / "in").mkdir()
+    (tree.top / "in" / "gone").write_text("gone\n")
+    for _ in "12":
+        assert tree.apply(GONE + new_file("in/gone/new")) == ["in/gone", "in/gone/new"]
+    assert (tree.top / "in" / "gone" / "new").read_text() == "x\n"
 
 
 def test_a_patch_that_applies_to_the_base_alone_takes_the_place_of_the_work(tree: Tree) -> None:

@@ -156,8 +156,9 @@ def test_a_hard_reset_spares_what_git_ignores_and_what_was_brought(sessionrun: C
     (project.top / ".worktreeinclude").write_text("venv/pip.conf\n")
     (project.top / "venv").mkdir()
     (project.top / "venv" / "pip.conf").write_text("ours\n")
+    name = f"deep/{'dir/' * 30}new.txt"
     first = (
-        "mkdir -p venv/bin deep/dir; echo tool > venv/bin/tool; echo x > deep/dir/new.txt;"
+        f"mkdir -p venv/bin $(dirname {name}); echo tool > venv/bin/tool; echo x > {name};"
         "echo y >> calc.py; git checkout -q -b other; git add calc.py; git commit -qm more;"
         "echo z >> a.txt; git update-index --skip-worktree a.txt"
     )
@@ -175,8 +176,8 @@ def test_a_hard_reset_spares_what_git_ignores_and_what_was_brought(sessionrun: C
     assert (task["branch"], task["worktree"]) == (None, None), "nothing was left to be kept"
     told = (folder_of(sessionrun, "a") / "a1-r1-check" / "feedback").read_text()
     head = "What you had changed, and what is taken back:"
-    stat = " a.txt            | 1 +\n calc.py          | 1 +\n deep/dir/new.txt | 1 +\n 3 files changed"
-    assert f"\n{head}\n\n{stat}" in told
+    stat = "".join(f" {changed:{len(name)}} | 1 +\n" for changed in ("a.txt", "calc.py", name))
+    assert f"\n{head}\n\n{stat} 3 files changed" in told
     prompt = (folder_of(sessionrun, "a") / "a1-r2-work" / "prompt").read_text()
     assert prompt.startswith("case ")  # a script stays a script
     assert task["check"]["best_round"] == 2

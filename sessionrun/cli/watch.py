@@ -15,7 +15,7 @@ import termios
 import time
 import tty
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -252,22 +252,28 @@ class Screen:
 
 @contextmanager
 def open_screen() -> Iterator[Screen]:
-    """The whole screen, with keys that come one by one and unseen; then the terminal is as it was.
-
-    SIGTERM and SIGHUP end the block as Ctrl+C does.
-    """
-
-    def leave(number: int, frame: object) -> NoReturn:
-        raise KeyboardInterrupt
-
+    """The whole screen, with keys that come one by one and unseen; then the terminal is as it was."""
     screen, modes = Screen(), termios.tcgetattr(sys.stdin)
-    before = {number: signal.signal(number, leave) for number in _ENDS}
     try:
         tty.setcbreak(sys.stdin)
         with screen.live:
             yield screen
     finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, modes)
+        with suppress(termios.error):  # it is gone
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, modes)
+
+
+@contextmanager
+def heed_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the block as Ctrl+C does, also while a pager has the terminal."""
+
+    def leave(number: int, frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, leave) for number in _ENDS}
+    try:
+        yield
+    finally:
         for number, old in before.items():
             signal.signal(number, old)
 
@@ -301,11 +307,12 @@ def command(session_id: str, results_dir: Path | None) -> None:
         click.echo("\n".join(status_lines(session, view, view["tasks"])))
         return
     watcher, wanted = Watcher(session), ""
-    while wanted != QUIT:
-        with open_screen() as screen:
-            wanted = watcher.follow(screen)
-        if wanted != QUIT:
-            watcher.page(wanted)
+    with heed_signals():
+        while wanted != QUIT:
+            with open_screen() as screen:
+                wanted = watcher.follow(screen)
+            if wanted != QUIT:
+                watcher.page(wanted)
 
 
 class Watcher:

@@ -169,9 +169,9 @@ def _draw_blocks(
     place = find_place(list(chain(*blocks)), choice.selected)
     made: list[tuple[str | View, str]] = []
     begin = 0
-    for block, room in zip(
-        blocks, _share(size[1] - max(0, sum(map(bool, blocks)) - 1), *map(len, blocks)), strict=True
-    ):
+    rules = max(0, sum(map(bool, blocks)) - 1)
+    shares = _share(size[1] - rules, *map(len, blocks))
+    for block, room in zip(blocks, shares, strict=True):
         rows = max(0, room - 1) if len(block) > room else room
         # the selected one is in the middle of what is shown, or as near to it as the ends of the block let it
         first = min(max(0, min(place - begin, len(block) - 1) - rows // 2), max(0, len(block) - rows))

@@ -321,7 +321,7 @@ def check_results_dir(results_dir: Path) -> Iterator[Finding]:
 
 
 def check_space(results_dir: Path) -> Iterator[Finding]:
-    """Whether the disk has room for a further session."""
+    """Whether the disk has room for a further worktree."""
     from sessionrun.store import space
 
     try:

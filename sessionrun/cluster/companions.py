@@ -84,11 +84,10 @@ def place_links(top: str, links: Sequence[str]) -> tuple[list[str], dict[str, st
     placed, inside = [], {}
     for link in links:
         name, target, leads_out = place_link(top, link)
-        if leads_out:
-            name = link if link[:1] == "~" else target
-        else:
+        away = link if link[:1] == "~" else target
+        placed.append(away if leads_out else name)
+        if not leads_out:
             inside[name] = target
-        placed.append(name)
     return placed, inside
 
 

@@ -195,8 +195,10 @@ class Head:
             self._asked_to_open = False
         self._again = self._again and not call["again"]
         self.is_over = self.is_over or call["close"]
-        said = set(map(id, call["wants"]))
-        self._wants = {key: wanted for key, wanted in self._wants.items() if id(wanted) not in said}
+        for wanted in call["wants"]:
+            key = tuple(wanted[: 3 if wanted[0] == "wrote" else 2])
+            if self._wants.get(key) is wanted:
+                del self._wants[key]
 
     def fail(self) -> None:
         """A call failed: it may have been taken or not, and what its reply told is lost."""

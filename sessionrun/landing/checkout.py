@@ -245,7 +245,7 @@ def mend(tree: Tree, *, has_landed: bool) -> list[str]:
             tree.git()("read-tree", "-i", "-m", tree.old, tree.new)
     elif has_landed and is_made:
         os.replace(tree.index, tree.path("index"))
-    elif (tree.index.exists() or not has_landed) and read_regular(tree.slot.record_path).endswith(b"\n"):
+    elif (tree.index.exists() or not has_landed) and tree.slot.has_written():
         foreign = put_back(tree.git(), tree.old, tree.new)
     release(tree)
     return foreign

@@ -23,7 +23,7 @@ from sessionrun.landing.records import HEADS, MARK, Hold, SlotRecord, digest_tar
 from sessionrun.model.errors import InputError, SessionrunError
 from sessionrun.model.frozen import frozen
 from sessionrun.model.places import Repository
-from sessionrun.store.files import open_regular, replace_file
+from sessionrun.store.files import open_regular, read_regular, replace_file
 from sessionrun.store.jobfiles import load_record_if_any
 from sessionrun.store.locks import hold_lock
 from sessionrun.worktrees.registration import find_table
@@ -91,6 +91,10 @@ class Slot:
             stream.write(b"\n")
             stream.flush()
             os.fsync(stream.fileno())
+
+    def has_written(self) -> bool:
+        """Whether files of a work tree may have changed."""
+        return read_regular(self.record_path).endswith(b"\n")
 
     def clear_record(self) -> None:
         self.record_path.unlink(missing_ok=True)

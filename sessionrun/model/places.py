@@ -252,6 +252,21 @@ class MirrorSite:
     require_cache: bool = False
 
 
+def begin_at(repository: Repository, start: Start) -> Repository:
+    """The repository of a mirror's task that begins there; only then it is known how its objects are named."""
+    settings = repository.settings
+    if settings is not None:
+        settings = replace(settings, config=(*settings.config, *list_formats(start.commit)))
+    return replace(repository, base_branch=start.name, base_commit=start.commit, settings=settings)
+
+
+def list_formats(commit: str | None) -> list[tuple[str, str]]:
+    """The settings by which git understands a repository whose objects have names like that of `commit`."""
+    if commit is None or len(commit) != 64:
+        return []
+    return [("core.repositoryformatversion", "1"), ("extensions.objectformat", "sha256")]
+
+
 def parse_repo(text: str) -> str:
     """A repository's name in one spelling: a URL, ``user@host:path``, or a path as it was written.
 
@@ -292,21 +307,6 @@ def check_ref(text: str) -> str:
     if _NO_REF.search(text):
         raise ValueError("must be a branch, a tag or a commit")
     return text
-
-
-def begin_at(repository: Repository, start: Start) -> Repository:
-    """The repository of a mirror's task that begins there; only then it is known how its objects are named."""
-    settings = repository.settings
-    if settings is not None:
-        settings = replace(settings, config=(*settings.config, *list_formats(start.commit)))
-    return replace(repository, base_branch=start.name, base_commit=start.commit, settings=settings)
-
-
-def list_formats(commit: str | None) -> list[tuple[str, str]]:
-    """The settings by which git understands a repository whose objects have names like that of `commit`."""
-    if commit is None or len(commit) != 64:
-        return []
-    return [("core.repositoryformatversion", "1"), ("extensions.objectformat", "sha256")]
 
 
 def name_readably(repo: str) -> str:

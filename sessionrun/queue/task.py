@@ -183,23 +183,31 @@ def iterate_groups(tasks: Tasks, task: QueueTask) -> Iterator[QueueTask]:
         yield task
 
 
-def list_needs(tasks: Tasks, task: QueueTask) -> Iterable[str]:
-    """What a task and the groups that it is in depend on, each once."""
-    groups = iterate_groups(tasks, task)
-    return dict.fromkeys(need for waiting in (task, *groups) for need in waiting.depends)
-
-
 def find_blockers(tasks: Tasks, task: QueueTask) -> tuple[str, ...]:
-    return tuple(need for need in list_needs(tasks, task) if need not in tasks or tasks[need].status != "closed")
+    wanted = dict.fromkeys(task.depends)
+    for group in iterate_groups(tasks, task):
+        wanted |= dict.fromkeys(group.depends)
+    return tuple(need for need in wanted if need not in tasks or tasks[need].status != "closed")
 
 
 def find_circle(tasks: Tasks) -> list[str] | None:
-    """The ids of a circle in which each task waits for the next one, the first also at the end; else None."""
-    waits = {task.id: [need for need in list_needs(tasks, task) if need in tasks] for task in tasks.values()}
+    """The ids of a circle in which each task waits for the next one, the first also at the end; else None.
+
+    Each task is two moments, its begin and its end: a task begins after its group, a group ends after its tasks.
+    So the circle names each group by which one of its tasks waits.
+    """
+    moments: dict[str, list[str]] = {f">{task.id}": [f"<{task.id}"] for task in tasks.values()}
     for task in tasks.values():
-        if task.group in waits:  # a group ends after its tasks
-            waits[task.group].append(task.id)
-    return find_cycle({name: tuple(needs) for name, needs in waits.items()})
+        moments[f"<{task.id}"] = [f">{need}" for need in task.depends if need in tasks]
+        if task.group in tasks:
+            moments[f"<{task.id}"].append(f"<{task.group}")
+            moments[f">{task.group}"].append(f">{task.id}")
+    circle = find_cycle({moment: tuple(needs) for moment, needs in moments.items()})
+    if circle is None:
+        return None
+    names = [moment[1:] for moment in circle]
+    path = [name for place, name in enumerate(names) if place == 0 or name != names[place - 1]]
+    return path if len(path) > 1 else path * 2
 
 
 def choose_ready(tasks: Tasks, group: str | None = None) -> list[QueueTask]:

@@ -157,11 +157,11 @@ def find_feedback(session: SessionDir, state: TaskState, key: JobKey) -> tuple[P
             path = folder / "stdout"
             text = read_tail(path) + read_tail(folder / "stderr")
             head += " The end of the check's output:" if text else ""
-    told = head.encode() + (b"\n\n" + text if text else b"\n")
+    content = head.encode() + (b"\n\n" + text if text else b"\n")
     if state.overdue:
         path = session.make_job_path(key) / FEEDBACK
-        replace_file(path, told, durable=False)
-    return path, told if path is not None else b""
+        replace_file(path, content, durable=False)
+    return path, content if path is not None else b""
 
 
 def read_earlier_answer(session: SessionDir, state: TaskState) -> str:

@@ -180,7 +180,8 @@ def _list_hidden(wish: WallsWish, top: str | None, needs: Sequence[str], visible
     yield from _hide(wish.repository.worktree_dir, () if wish.repository.upstream is not None else kept)
     if (beside := os.path.dirname(wish.worktree)) != wish.repository.worktree_dir:  # it stays, or was moved
         yield from _hide(beside, (wish.worktree,))
-    yield from _hide(wish.cache, ())
+    for folder in (wish.cache, *wish.hidden):
+        yield from _hide(folder, ())
     # the user's other results, and the index that names them, where they would be seen
     for folder in (*index.results_dirs(), str(index.index_path().parent)):
         if not is_hidden(folder, wish.sandbox.policy) or _is_below(folder, visible):

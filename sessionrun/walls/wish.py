@@ -35,6 +35,7 @@ class WallsWish:
         record: the job's folder.
         cwd: where relative paths in variables begin.
         cache: the directory of what could be made again, as environments.
+        hidden: folders of which nothing is seen but what is the task's own: a node adds that of its books.
         answers: files and folders from which the task could learn what judges it.
         links: paths that the worktree shares with the checkout.
         environment: where the environment of the task is; None: it has none.
@@ -59,6 +60,7 @@ class WallsWish:
     session: str
     cwd: str
     cache: str
+    hidden: tuple[str, ...] = ()
     answers: tuple[str, ...] = ()
     links: tuple[str, ...] = ()
     environment: str | None = None

@@ -15,11 +15,12 @@ from landings import MAIN, Yard, make_yard
 from stages import put_first
 
 from sessionrun.git.git import version
-from sessionrun.git.private import open_fence
+from sessionrun.git.private import Fence, open_fence
+from sessionrun.landing import moving
 from sessionrun.landing.checkout import Tree
 from sessionrun.landing.places import is_left
 from sessionrun.landing.records import Checkout, Report, SlotRecord
-from sessionrun.landing.target import Slot
+from sessionrun.landing.target import Slot, show_head
 from sessionrun.landing.turn import land
 
 CHANGES = {
@@ -205,6 +206,24 @@ def test_a_switch_to_the_target_that_is_under_way_is_waited_for(yard: Yard, wind
     assert yard.statuses(reports[-1]) == {"one": "landed"}
     assert status(yard) == ("A  mine.txt" if "staged" in window else "")
     assert (yard.top / "one.txt").read_text() == "1\n"
+
+
+def test_what_writes_an_index_just_before_all_are_locked_is_looked_at_again(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be a switch to the target, which has read the old commit and says so in HEAD a moment later."""
+    yard.git("switch", "-q", "--detach")
+    yard.add("one", {"one.txt": "1\n"})
+    tries: list[str] = []
+
+    def show(fence: Fence, head: str) -> None:
+        tries.append(head)
+        if len(tries) == 1:
+            yard.git("read-tree", "HEAD")
+        show_head(fence, head)
+
+    monkeypatch.setattr(moving, "show_head", show)
+    assert (yard.statuses(yard.land()), len(tries)) == ({"one": "landed"}, 2)
 
 
 def test_a_switch_that_ended_after_all_looks_is_seen_by_the_next_turn(yard: Yard) -> None:

@@ -298,9 +298,14 @@ def test_tasks_wait_for_what_their_groups_wait_for(feed: FileFeed) -> None:
     feed.edit("outside", Changes(depends=(gate.id,)))
     assert feed.show(inner.id).blocked_by == (gate.id,)
     assert ready(feed) == ["gate"]
-    around = Changes(depends=("outside",))
-    for name, changes in ((gate.id, around), (inner.id, around), ("outside", Changes(group="inside"))):
-        with pytest.raises(InputError, match="in a circle: "):
+    around, own = Changes(depends=("outside",)), Changes(depends=(inner.id,))
+    for name, changes, circle in (
+        (gate.id, around, "task-1 -> outside -> task-1"),
+        (inner.id, around, "outside -> inside -> task-2 -> outside"),
+        ("inside", own, "inside -> task-2 -> inside"),
+        ("outside", Changes(group="inside"), "outside -> inside -> outside"),
+    ):
+        with pytest.raises(InputError, match=f"in a circle: {circle}$"):
             feed.edit(name, changes)
     feed.close(gate.id)
     assert ready(feed, "outside") == ["inner"]

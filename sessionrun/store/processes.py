@@ -251,6 +251,7 @@ def die_with_parent() -> None:
 
 
 def raw_status(ended: Any) -> int:
+    """The raw wait status of a `waitid` result."""
     if ended.si_code == os.CLD_EXITED:
         return int(ended.si_status) << 8
     return int(ended.si_status) | (0x80 if ended.si_code == os.CLD_DUMPED else 0)

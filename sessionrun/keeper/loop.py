@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sessionrun.keeper.adoption import Adopted, RootCodes, end_strays
 from sessionrun.keeper.children import Children
-from sessionrun.keeper.wire import EXIT_REFUSED, EXIT_TAKEN, LEASE, Connection, JobOrder, count_ms, say
+from sessionrun.keeper.wire import (
+    EXIT_NO_ROOM,
+    EXIT_REFUSED,
+    EXIT_TAKEN,
+    LEASE,
+    Connection,
+    JobOrder,
+    count_ms,
+    say,
+)
 from sessionrun.model.errors import StoreError
 from sessionrun.store import locks, processes
 from sessionrun.store.files import open_regular
@@ -236,7 +245,7 @@ class SupervisorProcess:
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
         if code == EXIT_REFUSED:
             self._refused = True
-        elif code == EXIT_TAKEN:
+        elif code in (EXIT_TAKEN, EXIT_NO_ROOM):
             # no other chain can take over from this one: if it left, the session would stand still
             self.restart_at = time.monotonic() + RETRY_S
         else:

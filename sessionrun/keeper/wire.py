@@ -137,6 +137,9 @@ LEASE: Final = "lease"
 EXIT_TAKEN: Final = 75
 """Of a supervisor: another one holds the session's lock."""
 
+EXIT_NO_ROOM: Final = 74
+"""Of a supervisor: the disk refuses its first records; another one may try in a while, as often as need be."""
+
 EXIT_REFUSED: Final = 78
 """Of supervisor and keeper: a new start does not help (damaged logs, a newer version's session)."""
 

@@ -15,18 +15,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NoReturn
 
+import orjson
+
 from sessionrun import __version__
+from sessionrun.engine.fold import apply
 from sessionrun.engine.state import State
 from sessionrun.house import HOUSE, load
-from sessionrun.keeper.wire import EXIT_REFUSED, EXIT_TAKEN, root_command, say
+from sessionrun.keeper.wire import EXIT_NO_ROOM, EXIT_REFUSED, EXIT_TAKEN, root_command, say
 from sessionrun.model.errors import StoreError
-from sessionrun.model.events import JobClaimed, JobStarted, SupervisorStarted
+from sessionrun.model.events import Entry, Event, JobClaimed, JobStarted, SupervisorStarted, to_record
 from sessionrun.session.executor import KeeperGone, LocalExecutor, Notice, judge_job
 from sessionrun.session.history import project_status, replay
 from sessionrun.session.maker import JobMaker
 from sessionrun.session.partners import Clock, LimitSharing, MachineWatch, Partners, SilenceWatch, Watch
 from sessionrun.session.shared import import_makers
-from sessionrun.session.supervisor import Supervisor, take_down
+from sessionrun.session.supervisor import Supervisor
 from sessionrun.store import locks, processes
 from sessionrun.store.files import read_regular
 from sessionrun.store.logs import AppendLog, Ledger, fold_ledger, parse_log
@@ -74,15 +77,15 @@ def _run(session: SessionDir, local: LocalExecutor) -> None:
         keeper=local.keeper_pid,
         keeper_started=local.keeper_started,
     )
-    clock = Clock()
-    begun = [take_down(state, started, clock)]
+    _record(state, journal, started)
     ledger = fold_ledger(parse_log(read_regular(session.ledger_path)[: local.ledger_end]).payloads)
-    begun += [take_down(state, claim, clock) for claim in [*find_unclaimed(state, ledger)]]
+    for claim in list(find_unclaimed(state, ledger)):
+        _record(state, journal, claim)
     notices = list(find_notices(state, ledger, local.ledger_end))
     import_makers(state.spec)
     jobs = JobMaker(session, lambda: state.spec)
     partners = _open_partners(session, state, local, jobs)
-    Supervisor(session, state, journal, partners, jobs, clock).run(notices, begun)
+    Supervisor(session, state, journal, partners, jobs, Clock()).run(notices)
 
 
 def find_unclaimed(state: State, ledger: Ledger) -> Iterator[JobClaimed]:
@@ -148,6 +151,16 @@ def _load(session: SessionDir) -> tuple[State, AppendLog]:
     journal = AppendLog(session.journal_path)
     journal.cut(contents.end)
     return state, journal
+
+
+def _record(state: State, journal: AppendLog, event: Event) -> None:
+    entry = Entry(state.seq + 1, time.time(), time.monotonic(), event)
+    apply(state, entry)  # before it is written: what cannot be applied would stop all later supervisors
+    try:
+        journal.append([orjson.dumps(to_record(entry))])
+    except StoreError as error:
+        say(error)
+        sys.exit(EXIT_NO_ROOM)
 
 
 def _leave_or_lead(session: SessionDir, lock_fd: int, keeper: Identity | None) -> NoReturn:

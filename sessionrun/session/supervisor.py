@@ -56,14 +56,6 @@ RETRY_DISK_S: Final = 1.0
 RETRY_SPACE_S: Final = 5.0
 
 
-def take_down(state: State, event: Event, clock: Clock) -> bytes:
-    """Apply an event now; the record of it for the journal."""
-    entry = Entry(state.seq + 1, clock.wall(), clock.mono(), event)
-    record = orjson.dumps(to_record(entry))
-    apply(state, entry)  # before it can be written: what cannot be applied would stop all later supervisors
-    return record
-
-
 class Supervisor:
     """Runs one session to its end."""
 
@@ -95,12 +87,8 @@ class Supervisor:
         self._spoken = Spoken()
         self._wake_fd = self._listen()
 
-    def run(self, recovered: Sequence[Notice] = (), begun: Sequence[bytes] = ()) -> None:
-        """Go on until the session has ended.
-
-        `recovered` is what happened before we were there to hear it, `begun` are records that wait to be written.
-        """
-        self._unwritten += begun
+    def run(self, recovered: Sequence[Notice] = ()) -> None:
+        """Go on until the session has ended; `recovered` is what happened before we were there to hear it."""
         self._hear(recovered)
         self._take_requests()
         self._settle()
@@ -141,7 +129,11 @@ class Supervisor:
     # --- recording ---
 
     def _record(self, event: Event) -> None:
-        self._unwritten.append(take_down(self._state, event, self._clock))
+        entry = Entry(self._state.seq + 1, self._clock.wall(), self._clock.mono(), event)
+        record = orjson.dumps(to_record(entry))
+        # before it can be written: what cannot be applied would stop all later supervisors
+        apply(self._state, entry)
+        self._unwritten.append(record)
         self._dirty = True
 
     def _flush(self, *, sync: bool = False) -> bool:

@@ -39,18 +39,18 @@ ROOMS: Final[Mapping[str, Size]] = {
     "engine": Size(11, 3157, 1936),
     "git": Size(8, 1732, 1009),
     "input": Size(17, 3946, 2493),
-    "keeper": Size(9, 1533, 966),
+    "keeper": Size(9, 1545, 967),
     "landing": Size(17, 3317, 2034),
     "model": Size(18, 3593, 1801),
     "queue": Size(14, 3141, 1903),
-    "session": Size(15, 3590, 2131),
+    "session": Size(15, 3595, 2136),
     "store": Size(17, 2967, 1616),
     "walls": Size(20, 3255, 1954),
     "worktrees": Size(22, 5752, 3459),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(290, 61791, 37189)
+PACKAGE_BUDGET: Final = Size(290, 61808, 37195)
 TESTS_LINES: Final = 50_133
 PAGES_LINES: Final = 9433
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from sessionrun.keeper.wire import say
@@ -31,7 +30,5 @@ def open_partners(partners: Partners, session: SessionDir, state: State) -> Part
     from sessionrun.cluster.ends import Opened
 
     opened = {job.key: Opened(job.node or "", job.epoch or "") for job in away}
-    # Two lives have the same epoch where the disk of the first one did not take down that it had begun.
-    gen = (state.epoch << 42) + int(time.time() * 1000)
-    dask = DaskExecutor(session, state.spec, here, gen, opened, state.holds, say)
+    dask = DaskExecutor(session, state.spec, here, state.epoch, opened, state.holds, say)
     return partners._replace(executor=dask)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 from cluster_simulation import TIMERS, play
@@ -18,7 +17,6 @@ from sessionrun.cluster import permits
 from sessionrun.cluster.dask_executor import ALL, Arrivals, choose_node
 from sessionrun.cluster.ends import CALL_SLACK_S, Head, Link, Opened, Timers, name_epoch, parse_timers
 from sessionrun.cluster.messages import AWAY_S, QUIET_S, Message
-from sessionrun.cluster.partners import open_partners
 from sessionrun.keeper.lease import Lease, LeaseFile
 from sessionrun.model.asked import Sandbox
 from sessionrun.store.session import SessionDir
@@ -394,18 +392,6 @@ def test_a_job_goes_to_the_node_with_most_room_of_those_that_can_do_it() -> None
     slots, used = {"a": 4, "b": 2}, {"a": 3}
     assert [choose_node(slots, used, without) for without in ("", "b", "ab")] == ["b", "a", None]
     assert choose_node({"a": 4}, used, {"b"}) == "a"
-
-
-def test_two_lives_of_one_epoch_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk of the first one did not take down that it had begun: the scheduler must hear the next one."""
-    clock, gens = iter((5.0, 6.0, 1.0)), list[int]()
-    monkeypatch.setattr("time.time", lambda: next(clock))
-    monkeypatch.setattr("sessionrun.cluster.dask_executor.DaskExecutor", lambda *given: gens.append(given[3]))
-    for epoch in (1, 1, 2):
-        state = Mock(epoch=epoch, tasks={})
-        state.spec.cluster.is_slurm = False
-        open_partners(Mock(), SessionDir(Path("/s")), state)
-    assert gens == sorted(set(gens))
 
 
 def test_what_a_sandbox_needs_of_a_machine() -> None:

@@ -92,9 +92,8 @@ class Queue:
     ) -> list[Link]:
         """Merge a batch on `old`, whose attributes the room has, each entry on top of those before it.
 
-        What conflicts with `old` itself is bounced, as the second of two that conflict is in the end.  What `old`
-        has by its content is `there`.  What cannot be merged with an entry before it is left out: it waits for the
-        next batch.
+        What conflicts with `old` itself is bounced, as the second of two that conflict is in the end.  What it has
+        by its content is `there`.  What cannot be merged with an entry before it waits for the next batch.
         """
         links: list[Link] = []
         head, tree = old, self._git.line("rev-parse", f"{old}^{{tree}}")
@@ -116,7 +115,8 @@ class Queue:
             elif links:
                 left_out.add(entry.task)
             else:
-                self.decide(records.Fate(entry.task, there, reason="already there by content"))
+                reason = "already there by content" if there == "landed" else ""
+                self.decide(records.Fate(entry.task, there, reason=reason))
         return links
 
     def _bounce_conflict(self, entry: records.Entry, files: list[str]) -> None:

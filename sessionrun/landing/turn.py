@@ -257,9 +257,8 @@ class Turn:
         if isinstance(moved, records.Hold):
             self._hold = moved
         elif self._moves > MOVES:
-            self._hold = records.Hold(
-                "target_moves", f"{self._short} moved {self._moves} times meanwhile", "merge again"
-            )
+            reason = f"{self._short} moved {self._moves} times meanwhile"
+            self._hold = records.Hold("target_moves", reason, "merge again")
         return False
 
     def _examine_filters(self, old: str, new: str, links: Sequence[Link]) -> records.Hold | None:

@@ -72,6 +72,7 @@ class Snapshot(NamedTuple):
     takes: bool
 
     def list_known(self) -> dict[str, Standing]:
+        """The tasks that are from the queue."""
         return {name: one for name, one in self.tasks.items() if one is not None}
 
 

@@ -184,9 +184,8 @@ def iterate_groups(tasks: Tasks, task: QueueTask) -> Iterator[QueueTask]:
 
 
 def find_blockers(tasks: Tasks, task: QueueTask) -> tuple[str, ...]:
-    wanted = dict.fromkeys(task.depends)
-    for group in iterate_groups(tasks, task):
-        wanted |= dict.fromkeys(group.depends)
+    waiting = (task, *iterate_groups(tasks, task))
+    wanted = dict.fromkeys(need for one in waiting for need in one.depends)
     return tuple(need for need in wanted if need not in tasks or tasks[need].status != "closed")
 
 

@@ -392,8 +392,6 @@ class Session:
             if isinstance(one, TaskAdded) and one.task.id not in self.journal:
                 self.begun.append(one.task.labels[QUEUE_LABEL])
                 self.journal[one.task.id] = Standing(one.task.labels[QUEUE_LABEL], "going")
-            elif isinstance(one, Step):
-                self.journal[one.name] = self.journal[one.name]._replace(kind="undone", reason="dropped")
         return any(isinstance(one, Dry) and one.number == self.number for one in news)
 
     def work(self) -> None:

@@ -463,11 +463,13 @@ def test_a_forecast_says_what_would_land_and_what_is_in_the_way(yard: Yard) -> N
     yard.add("two", {"a.txt": "2\n"})
     yard.add("three", {"new.txt": "3\n"})
     yard.add("alone", {"alone.txt": "4\n"})
+    yard.add("twin", {"alone.txt": "4\n"})
     need = yard.add("need", {"d/c.txt": "need\n"})
     yard.add("user", {"d/c.txt": "user\n"}, need.tip, needs=("need",))
     yard.add("both", {"both.txt": "b\n"}, yard.entries[1].tip, needs=("two",))
     report = forecast(yard.request(CHECK, batch=2))
-    ends = dict.fromkeys(("one", "alone", "need", "user"), "ready") | dict.fromkeys(("two", "three"), "bounced")
-    assert yard.statuses(report) == {**ends, "both": "waiting"}
+    ready = dict.fromkeys(("one", "alone", "twin", "need", "user"), "ready")
+    assert yard.statuses(report) == {**ready, "two": "bounced", "three": "bounced", "both": "waiting"}
     told = {fate.task: (fate.files, fate.against) for fate in report.fates}
+    assert not any(fate.reason for fate in report.fates if fate.status == "ready"), "main has nothing of it yet"
     assert (told["two"], told["three"]) == ((("a.txt",), ("one",)), (("new.txt",), ("one",)))

@@ -94,7 +94,8 @@ def choose_cluster(draft: Draft) -> Draft:
         InputError: the address cannot be used, nothing listens there, or what is asked for cannot be had on nodes.
     """
     spec, into = draft.spec, draft.into
-    cluster, tasks = _find_cluster(draft) if into is None else into.cluster, spec.tasks
+    cluster = _find_cluster(draft) if into is None else into.cluster
+    tasks = spec.tasks
     if uses_replicas(cluster) and spec.mirrors is not None and not draft.preview:
         from sessionrun.worktrees.bases import settle_starts
 

@@ -302,7 +302,8 @@ class Arrivals:
     counts.
 
     All of it is done in the carrier's thread, as all that is done with the head.  `_have` is, job by job, how much
-    of each file has arrived; `_ends` are those whose files are not whole.
+    of each file has arrived; `_ends` are those whose files are not whole, `_refused` are jobs of which all has
+    arrived, but the disk did not let a file have its size: with the next reply that is tried again.
     """
 
     def __init__(self, session: SessionDir, head: Head, log: Callable[[object], None]) -> None:
@@ -311,10 +312,12 @@ class Arrivals:
         self._log = log
         self._have: defaultdict[str, dict[str, int]] = defaultdict(dict)
         self._ends: dict[str, Message] = {}
+        self._refused: set[str] = set()
 
     def keep(self, reply: Message) -> list[tuple[str, Message]]:
         """Write what a reply brought; what has begun or is dead, and the ends whose files are whole."""
-        heard, grown = list[tuple[str, Message]](), set[str]()
+        heard = list[tuple[str, Message]]()
+        grown, self._refused = self._refused, set()
         for chunk in reply["out"]:
             job, name = chunk["job"], str(chunk.get("name"))
             # if the disk refuses it, the node sends it again
@@ -376,10 +379,15 @@ class Arrivals:
             if have < size:  # its node may have sent more to a supervisor before this one
                 self._head.wrote(job, name, have)
                 return False
-            # an older file of this name may be longer, and an empty one has no chunk
-            if not self._change(job, name, lambda stream, have, size=size: stream.truncate(size)):  # type: ignore[misc]
+            if not self._change(job, name, partial(_cut, size)):
+                self._refused.add(job)
                 return False
         return True
+
+
+def _cut(size: int, stream: FileIO, have: int) -> int:
+    """Give a file its size: an older one of its name may be longer, and an empty one has no chunk."""
+    return stream.truncate(size)
 
 
 def _write(chunk: Message, stream: FileIO, have: int) -> int:

@@ -140,7 +140,8 @@ class WaitingRoom:
     def _wait(self, party: Party, wait_s: float, answer: Answer) -> None:
         """Let a call wait for news; one of the same party that came before counts for nothing."""
         if party in self._waiting:
-            self._waiting.pop(party)[1](OUTDATED if party[0] == "node" else self.permits.reply_nothing())
+            _, answer_earlier = self._waiting.pop(party)
+            answer_earlier(OUTDATED if party[0] == "node" else self.permits.reply_nothing())
         self._waiting[party] = self._clock() + wait_s, answer
         self.answer_news()
         if party in self._waiting and (wait_s <= 0 or self._has_news(party)):
@@ -151,7 +152,9 @@ class WaitingRoom:
         return self.permits.node_has_news(name) if kind == "node" else self.permits.session_has_news(name)
 
     def _answer(self, party: Party) -> None:
-        (_, answer), (kind, name), now = self._waiting.pop(party), party, self._clock()
+        _, answer = self._waiting.pop(party)
+        kind, name = party
+        now = self._clock()
         answer(self.permits.answer_node(now, name) if kind == "node" else self.permits.reply(now, name))
 
     def answer_news(self) -> None:

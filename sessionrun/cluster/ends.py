@@ -60,14 +60,16 @@ def parse_timers(text: str) -> Timers:
     Raises:
         ValueError: the text is not of that form, or the times do not go together.
     """
-    given = dict(pair.partition("=")[::2] for pair in filter(None, text.replace(" ", "").split(",")))
     known = sorted(field.name for field in fields(Timers))
-    for name, number in given.items():
+    given: dict[str, float] = {}
+    for pair in filter(None, text.replace(" ", "").split(",")):
+        name, _, number = pair.partition("=")
         if name not in known:
             raise ValueError(f"{name!r} is not one of {', '.join(known)}")
-        if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", number):
-            raise ValueError(f"'{name}={number}' is no time: write seconds, as in lease=60")
-    timers = Timers(**{name: float(number) for name, number in given.items()})
+        if not re.fullmatch(r"[0-9]*\.?[0-9]+", number):
+            raise ValueError(f"{pair!r} is no time: write seconds, as in lease=60")
+        given[name] = float(number)
+    timers = Timers(**given)
     # with other times two attempts of a task could run at once, or no job for long
     margin = GUARD_SLACK_S + ROOT_SLACK_S + KILL_ROUND_S + 2 * DRIFT * timers.lease
     if min(timers.tick, timers.grace) <= 0:

@@ -176,9 +176,10 @@ class LinkProcess:
             self._alone_since = self._alone_since or time.monotonic()
             return False
         self._alone_since = None
-        if (folder / SETTINGS).stat().st_mtime_ns != self._settings:
-            say("the node was given other settings: its link begins anew")
-            sys.exit(EXIT_TAKEN)  # which the keeper counts as no failure
+        with suppress(OSError):  # if they are gone, those that it has go on
+            if (folder / SETTINGS).stat().st_mtime_ns != self._settings:
+                say("the node was given other settings: its link begins anew")
+                sys.exit(EXIT_TAKEN)  # which the keeper counts as no failure
         return True
 
     async def _wait(self) -> None:

@@ -227,7 +227,7 @@ class Permits:
                 name, size = about
                 permit.node.wrote[job, name] = size
                 self._touched["node", permit.node.node_id] = None
-            elif permit.state == "offered":
+            elif permit.state == "offered":  # it is to stop
                 self._die(permit, STOPPED)  # no answer that counts has it
             elif permit.state == "delivered" and about[0] > abs(permit.stop):
                 permit.stop = about[0]

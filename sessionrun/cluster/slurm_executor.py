@@ -213,7 +213,7 @@ class Desk:
             ]
             replace_file(self._batch_path(batch), dump({**about, "jobs": orders}), durable=True)
         except (OSError, ValueError) as error:
-            return self._give_up(batch, jobs, f"the batch cannot be written: {error}")
+            return self._give_up(batch, jobs, f"the batch cannot be written: {error}", claim=False)
         name = f"{self._prefix}{batch}"
         words = slurm_jobs.submit_words(self._session.path, batch, name, len(jobs), self._options)
         try:
@@ -221,21 +221,21 @@ class Desk:
         except SlurmFault as fault:
             with suppress(SlurmFault):  # it may have been taken all the same
                 self._run(["scancel", f"--name={name}", f"--user={os.getuid()}", "--state=PENDING"])
-            return self._give_up(batch, jobs, f"Slurm does not take it: {fault}")
+            return self._give_up(batch, jobs, f"Slurm does not take it: {fault}", claim=True)
         for index, job in enumerate(jobs):
             self.open[job.key] = OpenJob(job.key, batch, index, job.stop_grace_s, array)
         self._next_look = self._clock() + self._poll_s
         return []
 
-    def _give_up(self, batch: str, jobs: Sequence[Job], why: str) -> list[Notice]:
+    def _give_up(self, batch: str, jobs: Sequence[Job], why: str, *, claim: bool) -> list[Notice]:
         """These were not submitted, as far as can be seen; one that a node has taken was."""
         self._log(why)
         notices: list[Notice] = [HoldPlaced(SLOT, why, until=self._clock() + RETRY_S)]
         for index, job in enumerate(jobs):
-            if self._take(job.key):
-                notices.append(JobLost(job.key, "void", why, counts=False))
-            else:
+            if claim and not self._take(job.key):
                 self.open[job.key] = OpenJob(job.key, batch, index, job.stop_grace_s)
+            else:
+                notices.append(JobLost(job.key, "void", why, counts=False))
         self._drop_batch(batch)
         return notices
 
@@ -244,7 +244,8 @@ class Desk:
     def look(self) -> list[Notice]:
         """Ask Slurm when it is time, read the records of all jobs or else of those that run; go on stopping."""
         is_time = bool(self.open) and self._clock() >= self._next_look
-        fresh, now, notices = is_time and self._ask(), self._clock(), list[Notice]()
+        fresh = is_time and self._ask()
+        now, notices = self._clock(), list[Notice]()
         for job in [*self.open.values()]:
             if is_time or job.claim is not None:
                 waits = job.row is not None and job.row.waits

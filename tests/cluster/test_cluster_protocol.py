@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import base64
+import errno
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from cluster_simulation import TIMERS, play
 from conftest import slow, slow_seed
 
-from sessionrun.cluster import permits
+from sessionrun.cluster import dask_executor, permits
 from sessionrun.cluster.dask_executor import ALL, Arrivals, choose_node
 from sessionrun.cluster.ends import CALL_SLACK_S, Head, Link, Opened, Timers, name_epoch, parse_timers
 from sessionrun.cluster.messages import AWAY_S, QUIET_S, Message
@@ -167,6 +169,9 @@ class Cluster:
         """The call that was held."""
         return self.deliver(self.heads[0], self.held)
 
+    def do_over(self) -> list[str]:
+        return ["yes" if self.heads[0].is_over else "no"]
+
     def do_call(self, head: str = "1") -> list[str]:
         of = self.heads[int(head) - 1]
         return self.deliver(of, of.make_call(0.0))
@@ -287,6 +292,8 @@ STORIES = {
     "a session that has ended leaves nothing, and its late calls do nothing": """
         submit t; tick -> order t; hold; close; tick t -> void t, no lease; late -> superseded;
         wait closed 1; tick; sessions""",
+    "it is over when a call that says so was taken, and not one before": """
+        hold; want close; late; over -> no; restart; call -> open; over -> no; call; over -> yes""",
     "output goes through, and is not kept where no session fetches it": """
         submit t; tick -> order t; tick t out; call -> out t; call; wrote t out 1;
         tick t -> wrote t 1; wait call -0.1; tick t out; call -> out t; wait call 0.1; tick t out; call""",
@@ -354,7 +361,7 @@ def test_times_that_do_not_go_together(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         parse_timers(text)
     assert parse_timers("") == Timers() and parse_timers("tick=0.5,lease=5,grace=0.5,margin=2.2") == TIMERS
-    assert parse_timers("lease=70, tick=5") == replace(Timers(), lease=70.0, tick=5.0)
+    assert parse_timers("lease=70, tick=5,grace=.5") == replace(Timers(), lease=70.0, tick=5.0, grace=0.5)
 
 
 # --- the simulation ---
@@ -509,6 +516,13 @@ def test_no_end_waits_for_a_file_that_cannot_be_here(home: Home, way: str) -> No
     assert [kind for kind, _ in heard] == ["ended"]
     assert home.wrote == {name: ALL, OWN: 2}
     assert len(home.said) == 1 and "does not come home" in home.said[0]
+
+
+def test_an_end_whose_file_the_disk_refuses_is_tried_again(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as full:
+        full.setattr(dask_executor, "open_regular", Mock(side_effect=OSError(errno.ENOSPC, "No space left")))
+        assert home.take(own=0) == [] and home.wrote == {}
+    assert len(home.take()) == 1 and home.read(OWN) == b""
 
 
 @pytest.mark.parametrize("damage", [{"content": "%"}, {"at": "x"}, {"content": None}])

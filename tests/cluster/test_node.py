@@ -300,6 +300,7 @@ def test_a_node_whose_slots_are_all_in_use_hears_of_a_stop_and_started_again_has
     other = node.submit("u", "/bin/sh", "-c", "echo up; sleep 300")
     node.pump(lambda: node.text(other) == b"up\n")
     assert job not in node.ends
+    (own_place / "nodes" / "n" / "node.json").unlink()  # a link that goes on needs it no more
     for each in (job, other):
         node.head.stop(each, KILL)
         node.pump(partial(node.ends.__contains__, each))

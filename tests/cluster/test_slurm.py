@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -21,7 +22,7 @@ from clusters import RealSlurm, marker_of, real_slurm, start_waiting
 from conftest import Command, eventually, slow_seed
 
 from sessionrun.cli.options import Parsed
-from sessionrun.cluster import slurm_jobs
+from sessionrun.cluster import slurm_executor, slurm_jobs, slurm_node
 from sessionrun.cluster.address import check_options
 from sessionrun.cluster.slurm_executor import Desk, SlurmExecutor, find_poll
 from sessionrun.cluster.slurm_jobs import (
@@ -297,6 +298,18 @@ def word_notice(notice: object) -> str:
         assert (notice.detail, notice.cpu_s) == (None, 0.5) and notice.wait_status is not None
         return f"exit {os.waitstatus_to_exitcode(notice.wait_status)}"
     return "start"
+
+
+def test_what_is_not_submitted_for_a_full_disk_is_not_open(
+    desk: Desk, session: SessionDir, words: Words, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = Mock(side_effect=OSError(errno.ENOSPC, "No space left"))
+    for place in (slurm_executor, slurm_node):
+        monkeypatch.setattr(place, "replace_file", full)
+    told = [word_notice(notice) for notice in submit(desk, session, "a")]
+    assert (
+        told[0] == "hold" and told[1].startswith("void uncounted: the batch cannot be written") and not words.ran
+    )
 
 
 def test_stopping(desk: Desk, session: SessionDir, words: Words) -> None:

@@ -222,7 +222,8 @@ def find_unready(
         for model in wanted:
             argv = [element.replace(MODEL_TOKEN, model or "") for element in agent.ready]
             if asks and model is None:
-                lines[agent.name].append(f"{shlex.join(filter(None, argv))}: a task names no model: add --model")
+                why = f"{shlex.join(filter(None, argv))}: a task names no model: add --model"
+                lines[agent.name].append(one_line(why))
             else:
                 questions[agent.name, model] = Question(argv, _environment_of(agent))
     for key, answer in ask(questions, timeout_s=timeout_s).items():

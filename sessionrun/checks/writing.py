@@ -28,7 +28,7 @@ from typing import Final
 import orjson
 
 from sessionrun.checks.answers import Unclear, apply_edits, read_edits, read_files
-from sessionrun.git.git import Git
+from sessionrun.git.git import Git, GitError, check
 from sessionrun.git.rooms import is_behind_link
 from sessionrun.model.checks import Brief
 from sessionrun.model.errors import JobFileError
@@ -288,5 +288,10 @@ def _write_tree(index: Git, applied: Applied) -> list[str]:
     """Write what the patch changed, from the record alone, and nothing else; the paths."""
     index("read-tree", applied.before)
     # a file that a sparse checkout leaves out is written, too: else the change of the patch would be lost
-    index("read-tree", "--reset", "-u", "--no-sparse-checkout", applied.before, applied.after)
+    words = ("read-tree", "--reset", "-u", "--no-sparse-checkout", applied.before, applied.after)
+    done = index.attempt(*words)
+    check(words, done)
+    for name in re.findall(rb"^warning: unable to unlink '(.*)'", done.stderr, re.MULTILINE):
+        if not os.path.isdir(index.directory / os.fsdecode(name)):  # the patch may have put a directory there
+            raise GitError(words, 1, f"{os.fsdecode(name)} cannot be deleted")
     return index.names("diff-tree", "-r", "-z", "--name-only", "--no-renames", applied.before, applied.after)

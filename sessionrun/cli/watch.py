@@ -15,7 +15,7 @@ import termios
 import time
 import tty
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -169,9 +169,9 @@ def _draw_blocks(
     place = find_place(list(chain(*blocks)), choice.selected)
     made: list[tuple[str | View, str]] = []
     begin = 0
-    for block, room in zip(
-        blocks, _share(size[1] - max(0, sum(map(bool, blocks)) - 1), *map(len, blocks)), strict=True
-    ):
+    rules = max(0, sum(map(bool, blocks)) - 1)
+    shares = _share(size[1] - rules, *map(len, blocks))
+    for block, room in zip(blocks, shares, strict=True):
         rows = max(0, room - 1) if len(block) > room else room
         # the selected one is in the middle of what is shown, or as near to it as the ends of the block let it
         first = min(max(0, min(place - begin, len(block) - 1) - rows // 2), max(0, len(block) - rows))
@@ -252,22 +252,28 @@ class Screen:
 
 @contextmanager
 def open_screen() -> Iterator[Screen]:
-    """The whole screen, with keys that come one by one and unseen; then the terminal is as it was.
-
-    SIGTERM and SIGHUP end the block as Ctrl+C does.
-    """
-
-    def leave(number: int, frame: object) -> NoReturn:
-        raise KeyboardInterrupt
-
+    """The whole screen, with keys that come one by one and unseen; then the terminal is as it was."""
     screen, modes = Screen(), termios.tcgetattr(sys.stdin)
-    before = {number: signal.signal(number, leave) for number in _ENDS}
     try:
         tty.setcbreak(sys.stdin)
         with screen.live:
             yield screen
     finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, modes)
+        with suppress(termios.error):  # it is gone
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, modes)
+
+
+@contextmanager
+def heed_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the block as Ctrl+C does, also while a pager has the terminal."""
+
+    def leave(number: int, frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, leave) for number in _ENDS}
+    try:
+        yield
+    finally:
         for number, old in before.items():
             signal.signal(number, old)
 
@@ -301,11 +307,12 @@ def command(session_id: str, results_dir: Path | None) -> None:
         click.echo("\n".join(status_lines(session, view, view["tasks"])))
         return
     watcher, wanted = Watcher(session), ""
-    while wanted != QUIT:
-        with open_screen() as screen:
-            wanted = watcher.follow(screen)
-        if wanted != QUIT:
-            watcher.page(wanted)
+    with heed_signals():
+        while wanted != QUIT:
+            with open_screen() as screen:
+                wanted = watcher.follow(screen)
+            if wanted != QUIT:
+                watcher.page(wanted)
 
 
 class Watcher:

@@ -225,6 +225,7 @@ LINGERS_AFTER_S: Final = 60.0
 
 
 def check_disk(evidence: Evidence) -> Iterator[Finding]:
+    """Whether the disk has room for a session that goes on."""
     goes_on = has_records(evidence.session) and not evidence.ended
     shortage = find_shortage(evidence.session.path) if goes_on else None
     if shortage is not None:
@@ -320,6 +321,7 @@ def check_results_dir(results_dir: Path) -> Iterator[Finding]:
 
 
 def check_space(results_dir: Path) -> Iterator[Finding]:
+    """Whether the disk has room for a further worktree."""
     from sessionrun.store import space
 
     try:
@@ -420,6 +422,7 @@ def repair(session: SessionDir, marked: Sequence[Living]) -> list[Finding]:
 
 
 def apply_fixes(findings: Sequence[Finding]) -> list[Finding]:
+    """Carry out the fixes of findings; return the findings whose fix was done."""
     done = []
     for finding in findings:
         with suppress(SessionrunError, OSError):  # it is found again, and shown as remaining

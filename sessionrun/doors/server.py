@@ -114,6 +114,8 @@ Page = tuple[str, Markup, Sequence[tuple[str, str]]]
 
 
 class Desk:
+    """Answers all requests of one server."""
+
     def __init__(self, results_dir: Path, *, control: bool) -> None:
         self._results_dir, self._control = results_dir, control
         self._over = False

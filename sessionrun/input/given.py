@@ -81,7 +81,7 @@ def read_source(given: Given) -> Source:
     if file is None and sys.stdin.isatty():
         raise InputError("no input: give a FILE, or pipe prompts to standard input (see: sessionrun --help)")
     try:
-        content = _read_stream(file or STDIN)
+        content = _read_stream(STDIN if file is None else file)
     except FileNotFoundError:
         what = "file" if "." in str(file) or "/" in str(file) else "file or verb"
         hint = f"; for a prompt: sessionrun -p {shlex.quote(str(file))}" if " " in str(file) else ""

@@ -62,7 +62,7 @@ class Misfit(ValueError):
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):
-    """Reads a value; `schema` tells other programs what is taken.
+    """Reads a value, or raises Misfit; `schema` tells other programs what is taken.
 
     `table` are the fields of an object, and `name` is that of its schema, where the value may be one.  `word`
     makes the value of a word of the command line or of a variable, which is text, whatever is meant.

@@ -302,12 +302,11 @@ def _expand(project: _Project, job: _Job, needs: tuple[str, ...]) -> Iterator[Ta
     calls.append(("", replace(last, outputs=brief.outputs[len(alone) :])))
     commands, context = project.settings.commands, brief.context
     is_shared = not project.options.given.get("worktree") and job.upstream is None
+    judge = prompts["verify_edit" if brief.mode == "edit" else "verify"]
     check = Check(
         commands,
         uses={TREE: 1} if commands and is_shared else {},
-        verify=prompts["verify_edit" if brief.mode == "edit" else "verify"]
-        if fields.get("verify", True)
-        else None,
+        verify=judge if fields.get("verify", True) else None,
         files=(*brief.outputs, *([job.test] if job.test else [])),
     )
     for part, call in calls:

@@ -250,10 +250,10 @@ def die_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def raw_status(ended: Any) -> int:
-    if ended.si_code == os.CLD_EXITED:
-        return int(ended.si_status) << 8
-    return int(ended.si_status) | (0x80 if ended.si_code == os.CLD_DUMPED else 0)
+def raw_status(waitid_result: Any) -> int:
+    if waitid_result.si_code == os.CLD_EXITED:
+        return int(waitid_result.si_status) << 8
+    return int(waitid_result.si_status) | (0x80 if waitid_result.si_code == os.CLD_DUMPED else 0)
 
 
 def find_tree(

@@ -71,23 +71,23 @@ def take_back(record: Path) -> None:
 
 def _take_one(entry: Copied) -> bool:
     """Put it in the place of the user's, unless another program is about to; whether nothing is left to do."""
-    users = Path(entry.users)
+    users = entry.users
     try:
         new = read_regular(entry.copy, MAX_LOGIN)
     except OSError:
         return True  # it is no log-in any more
     if _digest(new) == entry.digest or not _parse(new):
         return True
-    if os.path.realpath(users) != entry.users or not users.is_file():
+    if os.path.realpath(users) != users or not os.path.isfile(users):
         return True
     try:
-        fd = locks.hold(Path(f"{users}.lock"))  # codex holds the same while it renews
+        fd = locks.hold(f"{users}.lock")  # codex holds the same while it renews
         if fd is None:
             return True
         try:
             old = read_regular(users, MAX_LOGIN)
             if _digest(old) == entry.digest and _parse(old).keys() & _parse(new).keys():
-                replace_file(users, new, durable=True)
+                replace_file(Path(users), new, durable=True)
         finally:
             os.close(fd)
     except OSError as error:

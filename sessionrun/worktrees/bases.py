@@ -209,7 +209,8 @@ def _find_entry(git: Git, commit: str, name: str) -> str:
 
 
 def _list_changed(git: Git, old: str, new: str) -> list[str]:
-    return git.names("diff-tree", "-r", "-z", "--no-renames", "--name-only", old, new)
+    words = ("-r", "-z", "--no-renames", "--name-only", "--ignore-submodules=none")
+    return git.names("diff-tree", *words, old, new)
 
 
 def _read(git: Git, commit: str, name: str) -> bytes | None:

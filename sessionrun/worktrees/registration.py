@@ -78,18 +78,22 @@ def branch_stem(repository: Repository, task: str, wanted: str | None) -> str:
     return (wanted or "{base}-task-" + task).replace("{base}", repository.base_branch)
 
 
-def free_names(
-    repository: Repository, stem: str, taken: Collection[str], directory: str | None = None
-) -> Iterator[tuple[str, str]]:
-    """Branches and directories for a task that do not exist yet: a used name gets -2, -3, ...
-
-    A directory is named like the branch where `directory` says no other name.
-    """
+def free_branches(stem: str, taken: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Branches for a task that do not exist yet, and what is added to the stem: a used name gets -2, -3, ..."""
     for number in itertools.count(1):
         suffix = "" if number == 1 else f"-{number}"
         branch = stem + suffix
+        if branch not in taken and f"{branch}{RESCUE_SUFFIX}" not in taken:
+            yield branch, suffix
+
+
+def free_names(
+    repository: Repository, stem: str, taken: Collection[str], directory: str | None = None
+) -> Iterator[tuple[str, str]]:
+    """The same with directories, which are named like the branch where `directory` says no other name."""
+    for branch, suffix in free_branches(stem, taken):
         path = os.path.join(repository.worktree_dir, (directory or stem).replace("/", "-") + suffix)
-        if not ({branch, f"{branch}{RESCUE_SUFFIX}"}.intersection(taken) or os.path.lexists(path)):
+        if not os.path.lexists(path):
             yield branch, path
 
 

@@ -58,7 +58,8 @@ def keep_round(request: WorkspaceRequest, folder: Path) -> Kept:
 
 def show_changes(request: WorkspaceRequest, kept: Kept, folder: Path) -> str:
     """What a round had changed, as git says it of at most 50 files; '' for nothing."""
-    words = ("diff-tree", "-r", "--stat=100", "--stat-count=50", "--no-renames", "--no-ext-diff")
+    lines = ("--stat=200", "--stat-graph-width=20", "--stat-count=50")  # long paths are whole
+    words = ("diff-tree", "-r", *lines, "--no-renames", "--no-ext-diff")
     with open_fence(request.repository, folder, limit_s=request.git_limit_s) as fence:
         return fence.main()(*words, work_base(request.made), kept.tree).decode("utf-8", "replace")
 

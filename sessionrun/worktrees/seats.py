@@ -146,7 +146,7 @@ def _take(fence: Fence, request: WorkspaceRequest, folder: Path, wanted: Claim, 
     if earlier is not None and earlier.branch is not None:
         again = Claim.again(earlier, wanted.worktree, wanted.base_commit, seat=wanted.seat)
         return registration.claim_first([again], folder, take)
-    names = registration.free_names(request.repository, *list_taken(git, request))
+    names = registration.free_branches(*list_taken(git, request))
     return registration.claim_first((replace(wanted, branch=branch) for branch, _ in names), folder, take)
 
 

@@ -350,14 +350,15 @@ def foresee_places(spec: SessionSpec) -> dict[str, tuple[str, str]]:
     if repository is None:
         return {}
     from sessionrun.git.private import open_fence
-    from sessionrun.worktrees.registration import branch_stem, free_names
+    from sessionrun.worktrees.registration import branch_stem, free_branches, free_names
 
     with open_fence(repository) as fence:
         taken = fence.main().list_branches()
-    seat = None if spec.seats is None else f"{spec.seats.directory}/{spec.seats.prefix}N"
-    places = {}
-    for task in (task for task in spec.tasks if task.workspace.kind == "worktree"):
-        stem = branch_stem(repository, task.id, task.workspace.branch)
-        branch, path = next(free_names(repository, stem, taken, task.workspace.directory))
-        places[task.id] = branch, seat or path
-    return places
+    wanted = [task for task in spec.tasks if task.workspace.kind == "worktree"]
+    stems = {task.id: branch_stem(repository, task.id, task.workspace.branch) for task in wanted}
+    if spec.seats is not None:
+        seat = f"{spec.seats.directory}/{spec.seats.prefix}N"
+        return {task.id: (next(free_branches(stems[task.id], taken))[0], seat) for task in wanted}
+    return {
+        task.id: next(free_names(repository, stems[task.id], taken, task.workspace.directory)) for task in wanted
+    }

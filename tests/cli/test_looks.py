@@ -585,6 +585,32 @@ def test_the_terminal_is_as_before(sessionrun: Command, end: str) -> None:
     assert terminal.output.rindex(CURSOR) > terminal.output.index(ALTERNATE)
 
 
+def test_a_signal_while_a_page_is_shown_leaves_no_terminal_behind_that_echoes_nothing(sessionrun: Command) -> None:
+    session_id = sessionrun.finished(["true"])
+    with Terminal([*sessionrun.argv, "watch", session_id], sessionrun.cwd, {"PAGER": "cat"}) as terminal:
+        before = termios.tcgetattr(terminal.fd)
+        terminal.read_until(b"q quit")
+        terminal.type(b"l")
+        terminal.read_until(b"any key goes back")
+        terminal.output = b""
+        os.kill(terminal.pid, signal.SIGTERM)
+        terminal.read_until(b"q quit")
+        terminal.type(b"q")
+        assert terminal.finish() == 0
+        assert termios.tcgetattr(terminal.fd) == before
+
+
+def test_a_terminal_that_is_lost_is_no_bug(sessionrun: Command) -> None:
+    session_id = sessionrun.finished(["true"])
+    shell = f"exec {shlex.join([*sessionrun.argv, 'watch', session_id])} 2>told"
+    with Terminal(["/bin/sh", "-c", shell], sessionrun.cwd) as terminal:
+        terminal.read_until(b"q quit")
+        terminal.close()
+        _, status = os.waitpid(terminal.pid, 0)
+        terminal.reaped(status)
+    assert "bug" not in (sessionrun.cwd / "told").read_text()
+
+
 def test_off_a_terminal_it_is_one_look(sessionrun: Command) -> None:
     session_id = sessionrun.finished(["true", "exit 3"])
     done = sessionrun("watch", session_id)

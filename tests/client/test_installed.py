@@ -112,6 +112,18 @@ def test_a_file_or_a_variable_shows_who_is_signed_in(name: str, known: Any, tmp_
     assert find_sign_in(agent, environ, "linux") == ("yes", str(path))
 
 
+@pytest.mark.parametrize(
+    ("name", "variable", "file"),
+    [("qwen", "QWEN_HOME", "oauth_creds.json"), ("gemini", "GEMINI_CLI_HOME", ".gemini/oauth_creds.json")],
+)
+def test_a_log_in_is_looked_for_where_a_variable_says(name: str, variable: str, file: str, tmp_path: Path) -> None:
+    place = tmp_path / "elsewhere" / file
+    place.parent.mkdir(parents=True)
+    place.touch()
+    environ = {"HOME": str(tmp_path), variable: str(tmp_path / "elsewhere")}
+    assert find_sign_in(table.BUILTIN[name], environ, "linux") == ("yes", str(place))
+
+
 def test_credentials_are_not_opened(tmp_path: Path) -> None:
     """A FIFO in their place would hold up whoever opened it."""
     (tmp_path / "codex").mkdir()
@@ -329,6 +341,8 @@ def test_each_model_that_tasks_name_must_be_pulled(bare: Command) -> None:
 def test_a_question_about_a_model_needs_one() -> None:
     asking = AgentSpec("a", ("true",), ready=("sh", "-c", "exit 1", "{model}"))
     assert find_unready([asking]) == {}
+    (line,) = find_unready([replace(asking, ready=("sh", "-c", "\n", "{model}"))], {"a": (None,)}).values()
+    assert "\n" not in line
     assert find_unready([asking], {"a": ("m",)}) == {"a": "sh -c 'exit 1' m: exit code 1"}
 
 

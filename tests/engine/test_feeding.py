@@ -458,6 +458,13 @@ def test_a_crash_at_each_step(tmp_path: Path) -> None:
     assert int(run_watched(sweep_visitor, tmp_path)) > 20
 
 
+def test_a_claim_that_is_taken_away_ends_the_task(tmp_path: Path) -> None:
+    session = Session(tmp_path, "a", watch=True)
+    session.visit()
+    session.feed.close("task-1", reason="done by hand")
+    assert session.visit() == [Step("drop", "task-1", "task-1")]
+
+
 def test_a_queue_that_is_gone_ends_no_task(tmp_path: Path) -> None:
     session = Session(tmp_path, "a", watch=True)
     session.visit()

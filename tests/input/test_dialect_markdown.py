@@ -24,6 +24,7 @@ from sessionrun.input.parse import Folder, Source
 from sessionrun.input.plan import Plan
 from sessionrun.input.settings import Options
 from sessionrun.model.spec import TaskSpec
+from sessionrun.model.validation import find_cycle
 from sessionrun.session.prompt import BriefProblem
 
 EXAMPLE = ROOT / "examples" / "markdown"
@@ -83,6 +84,14 @@ def test_of_two_that_read_each_other_s_files_the_first_goes_first(*, explicit: b
     assert needs == ({"a": ("b",), "b": ()} if explicit else {"a": (), "b": ("a",)})
     warning = "b uses src/a.py, which a writes after it: it gets the file as it is before"
     assert not explicit or plan.warnings == (warning,)
+
+
+def test_edges_from_files_never_close_a_circle() -> None:
+    names = [f"j{n}" for n in range(12)]
+    reads = {name: {names[(n + 1) % 12], names[(n + 5) % 12]} for n, name in enumerate(names)}
+    needs, refused = derive_edges(dict.fromkeys(names, ()), reads, {name: {name} for name in names})
+    assert find_cycle(needs) is None
+    assert refused
 
 
 def test_the_jobs_directory_may_have_any_name() -> None:

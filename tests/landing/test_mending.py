@@ -15,12 +15,14 @@ from test_cli_worktrees import Project, project_in
 
 from sessionrun import api
 from sessionrun.client.planning.additions import choose_retried
+from sessionrun.git.git import Git
 from sessionrun.landing.mends import land_of
 from sessionrun.model.events import Event, JobFinished, RequestReceived
 from sessionrun.model.keys import JobKey, describe_id_problem
 from sessionrun.model.landings import WorkBounced, WorkHeld, WorkLanded
 from sessionrun.model.places import Place
 from sessionrun.model.spec import Landing, TaskSpec, Workspace
+from sessionrun.worktrees import bases
 
 AGENT = """\
 # Writes what its prompt says; a mend does what MEND says.
@@ -176,6 +178,16 @@ def test_a_red_gate_is_mended_and_not_by_undoing_the_work(yard: Yard, mend: str)
     why = "it drops all lines that the work has added, and all else of it"
     assert tasks["a"]["landing"]["reason"] == f"its mend did not land it: mend_refused: {why}"
     assert yard.git("ls-tree", "--name-only", "main").split() == [".gitignore", "f"]
+
+
+def test_a_mend_that_moves_a_submodule_has_changed_something(tmp_path: Path) -> None:
+    """Git says nothing of one that is to be ignored, unless it is asked to."""
+    make_repository_of(tmp_path, {".gitmodules": '[submodule "s"]\n\tpath = s\n\turl = ./s\n\tignore = all\n'})
+    repository, trees = Git(tmp_path), []
+    for commit in "1" * 40, "2" * 40:
+        repository("update-index", "--add", "--cacheinfo", f"160000,{commit},s")
+        trees.append(repository.line("write-tree"))
+    assert bases._list_changed(repository, *trees) == ["s"]
 
 
 # --- the engine ---

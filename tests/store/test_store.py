@@ -26,11 +26,12 @@ from hypothesis import strategies as st
 from simulation import make_session
 
 from sessionrun.client.lookup import find_session
+from sessionrun.engine.status import project_live, project_summary
 from sessionrun.model.errors import InputError, SessionNotFound, StoreError
 from sessionrun.model.events import Entry, RequestReceived, TaskAdded, to_record
 from sessionrun.model.keys import JobKey
 from sessionrun.model.spec import AgentSpec, SessionSpec, TaskSpec
-from sessionrun.session.history import load_spec_now
+from sessionrun.session.history import begin, load_spec_now
 from sessionrun.store import files, index, locks, logs
 from sessionrun.store.creation import create_session, discard_session
 from sessionrun.store.files import NotRegular, name_beside, read_regular, remove_left, replace_file
@@ -257,6 +258,21 @@ def test_a_reader_sees_the_old_or_the_new(own_place: Path, turns: int) -> None:
     assert seen
     assert seen <= set(contents)
     assert os.listdir(own_place) == ["status.json"]
+
+
+def test_who_reads_a_status_while_it_is_replaced_has_the_old_one_whole(tmp_path: Path) -> None:
+    session, state = make_directory(tmp_path), begin(make_spec())
+
+    def show() -> list[bytes]:
+        status = project_live(state)
+        session.replace_status(status, project_summary(status), durable=False)
+        return [session.status_path.read_bytes(), session.summary_path.read_bytes()]
+
+    before = show()
+    with open(session.status_path, "rb") as status, open(session.summary_path, "rb") as summary:
+        state.seq += 1
+        assert show()[0] != before[0]
+        assert [status.read(), summary.read()] == before
 
 
 @pytest.mark.parametrize("fault", [OSError, RuntimeError])

@@ -410,20 +410,21 @@ def test_all_that_a_task_can_write_counts(own_place: Path) -> None:
 
 @pytest.mark.parametrize("layout", ["around the checkout", "inside of it", "beside it"])
 def test_neighbours_are_hidden_wherever_worktrees_are(own_place: Path, layout: str) -> None:
-    """Worktrees, environments and rooms, also where their directory cannot be hidden as a whole."""
+    """Worktrees, environments and rooms, also where they cannot be hidden as a whole, and the books of a node."""
     need_walls()
     top = own_place / "home" / "repo"
     folder = top / "worktrees" if layout == "inside of it" else top.parent
     usual = folder if layout == "around the checkout" else own_place / "trees"
     mine, other = folder / "w1", folder / "w2"
     rooms = [folder / name for name in (".env-w2", ".room-1", ".env-room-1", ".gate-1-2")]
-    for path in (top / ".git", mine, other, *rooms, own_place / "session-s"):
+    books = own_place / "books"
+    for path in (top / ".git", mine, other, *rooms, own_place / "session-s", books):
         path.mkdir(parents=True)
     for tree in (mine, other):
         (tree / ".git").write_text("gitdir: x")
-    walls = raise_if_any(wish_of(own_place, top, usual, mine))
+    walls = raise_if_any(replace(wish_of(own_place, top, usual, mine), hidden=(str(books),)))
     assert walls is not None
-    assert {str(path) for path in (other, *rooms)} <= {*walls.hidden}
+    assert {str(path) for path in (other, *rooms, books)} <= {*walls.hidden}
     at = places(list_mounts(walls))
     assert at[str(top)] < at[str(other)] < at[str(mine)]
 

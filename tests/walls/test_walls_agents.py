@@ -303,6 +303,15 @@ def test_a_damaged_record_means_nothing(tmp_path: Path, content: bytes) -> None:
     take_back(tmp_path / "none")
 
 
+def test_a_path_that_no_file_can_have_means_nothing(tmp_path: Path) -> None:
+    (copy := tmp_path / "copy").write_bytes(NEW)
+    (record := tmp_path / "record").write_text(
+        json.dumps([{"users": f"/{'x' * 300}", "copy": str(copy), "digest": ""}])
+    )
+    take_back(record)
+    assert not record.exists()
+
+
 PROGRAM: Final = """#!{python}
 import errno, json, os, sys
 way, path = {way!r}, os.path.expanduser({path!r})

@@ -10,25 +10,27 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import psutil
 import pytest
 from calls import between, forked, needs_calls, run_watched
 from conftest import Command, eventually
-from stages import commit_all, git
+from stages import commit_all, git, make_program
 from test_execs import LIBC_S_SIGNALS
 from test_workspaces import Project, make_repository
 from test_worktrees import by_id, finish, start, wait
 
 from sessionrun.checks.answers import find_patch
 from sessionrun.checks.writing import DoesNotApply, apply_patch
+from sessionrun.git.git import GitError
 from sessionrun.model.places import Place
 from sessionrun.worktrees.release import release
 from sessionrun.worktrees.request import WorkRequest, WorkspaceRequest
@@ -154,8 +156,9 @@ def test_a_hard_reset_spares_what_git_ignores_and_what_was_brought(sessionrun: C
     (project.top / ".worktreeinclude").write_text("venv/pip.conf\n")
     (project.top / "venv").mkdir()
     (project.top / "venv" / "pip.conf").write_text("ours\n")
+    name = f"deep/{'dir/' * 30}new.txt"
     first = (
-        "mkdir -p venv/bin deep/dir; echo tool > venv/bin/tool; echo x > deep/dir/new.txt;"
+        f"mkdir -p venv/bin $(dirname {name}); echo tool > venv/bin/tool; echo x > {name};"
         "echo y >> calc.py; git checkout -q -b other; git add calc.py; git commit -qm more;"
         "echo z >> a.txt; git update-index --skip-worktree a.txt"
     )
@@ -173,8 +176,8 @@ def test_a_hard_reset_spares_what_git_ignores_and_what_was_brought(sessionrun: C
     assert (task["branch"], task["worktree"]) == (None, None), "nothing was left to be kept"
     told = (folder_of(sessionrun, "a") / "a1-r1-check" / "feedback").read_text()
     head = "What you had changed, and what is taken back:"
-    stat = " a.txt            | 1 +\n calc.py          | 1 +\n deep/dir/new.txt | 1 +\n 3 files changed"
-    assert f"\n{head}\n\n{stat}" in told
+    stat = "".join(f" {changed:{len(name)}} | 1 +\n" for changed in ("a.txt", "calc.py", name))
+    assert f"\n{head}\n\n{stat} 3 files changed" in told
     prompt = (folder_of(sessionrun, "a") / "a1-r2-work" / "prompt").read_text()
     assert prompt.startswith("case ")  # a script stays a script
     assert task["check"]["best_round"] == 2
@@ -538,6 +541,41 @@ def test_a_patch_moves_and_deletes(tree: Tree) -> None:
     assert sorted(tree.apply(moved)) == ["new/calc.py", "old/calc.py"]
     assert (tree.top / "new" / "calc.py").read_text() == GIVEN
     assert not (tree.top / "old").exists()
+
+
+GONE: Final = """\
+diff --git a/in/gone b/in/gone
+deleted file mode 100644
+--- a/in/gone
++++ /dev/null
+@@ -1 +0,0 @@
+-gone
+"""
+
+
+def test_a_file_that_git_cannot_delete_is_an_error(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Git only warns of it."""
+    (tree.top / "in").mkdir()
+    (tree.top / "in" / "gone").write_text("gone\n")
+    (tree.top / "in").chmod(0o555)
+    with monkeypatch.context() as obeying:
+        if os.geteuid() == 0:
+            plain = f'exec setpriv --bounding-set -dac_override {shutil.which("git")} "$@"\n'
+            program = make_program(tree.project.root / "bin" / "git", plain)
+            obeying.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+        with pytest.raises(GitError, match="in/gone cannot be deleted"):
+            tree.apply(GONE)
+    (tree.top / "in").chmod(0o755)
+    assert tree.apply(GONE) == ["in/gone"]
+    assert not (tree.top / "in").exists()
+
+
+def test_a_patch_that_makes_a_directory_of_a_file_can_be_done_again(tree: Tree) -> None:
+    (tree.top / "in").mkdir()
+    (tree.top / "in" / "gone").write_text("gone\n")
+    for _ in "12":
+        assert tree.apply(GONE + new_file("in/gone/new")) == ["in/gone", "in/gone/new"]
+    assert (tree.top / "in" / "gone" / "new").read_text() == "x\n"
 
 
 def test_a_patch_that_applies_to_the_base_alone_takes_the_place_of_the_work(tree: Tree) -> None:

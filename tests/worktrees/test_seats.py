@@ -166,6 +166,12 @@ def test_what_the_users_rules_ignore_is_no_work_in_a_free_seat(seated: Seated) -
     assert seated.begin("two")[1] == path and (path / "a.o").exists()
 
 
+def test_a_directory_that_no_seat_needs_takes_no_branch(seated: Seated) -> None:
+    request, _ = seated.begin("one")
+    Path(request.repository.worktree_dir, "main-task-two").mkdir(parents=True)
+    assert seated.begin("two", seat=2)[0].made.branch == "main-task-two"
+
+
 def test_what_is_not_ours_is_never_touched(seated: Seated) -> None:
     """A directory, a file, a link, a worktree of the user's, and the seat of a session that died."""
     (seated.place / "w1").mkdir(parents=True)

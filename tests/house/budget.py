@@ -30,28 +30,28 @@ class Size(NamedTuple):
 
 ROOMS: Final[Mapping[str, Size]] = {
     "sessionrun": Size(4, 477, 266),
-    "agents": Size(13, 2763, 1705),
-    "checks": Size(15, 3499, 2255),
-    "cli": Size(30, 5746, 3446),
-    "client": Size(28, 5865, 3614),
-    "cluster": Size(23, 5025, 2995),
-    "doors": Size(9, 2433, 1606),
+    "agents": Size(13, 2764, 1706),
+    "checks": Size(15, 3504, 2260),
+    "cli": Size(30, 5753, 3453),
+    "client": Size(28, 5868, 3614),
+    "cluster": Size(23, 5043, 3010),
+    "doors": Size(9, 2435, 1606),
     "engine": Size(11, 3157, 1936),
     "git": Size(8, 1732, 1009),
-    "input": Size(17, 3946, 2493),
+    "input": Size(17, 3945, 2492),
     "keeper": Size(9, 1545, 967),
-    "landing": Size(17, 3317, 2034),
+    "landing": Size(17, 3316, 2034),
     "model": Size(18, 3593, 1801),
-    "queue": Size(14, 3141, 1903),
+    "queue": Size(14, 3141, 1902),
     "session": Size(15, 3595, 2136),
     "store": Size(17, 2967, 1616),
     "walls": Size(20, 3255, 1954),
-    "worktrees": Size(22, 5752, 3459),
+    "worktrees": Size(22, 5759, 3466),
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(290, 61808, 37195)
-TESTS_LINES: Final = 50_133
+PACKAGE_BUDGET: Final = Size(290, 61849, 37228)
+TESTS_LINES: Final = 50_317
 PAGES_LINES: Final = 9433
 
 

@@ -51,7 +51,10 @@ def picture(sessionrun: Command, *, real: bool) -> dict[str, dict[str, object]]:
 
     def find_checks() -> list[int]:
         others = [one for one in psutil.Process(keeper).children() if one.pid != supervisor]
-        return [one.pid for one in others if any("sleep" in child.cmdline() for child in one.children())]
+        try:
+            return [one.pid for one in others if any("sleep" in child.cmdline() for child in one.children())]
+        except psutil.NoSuchProcess:  # a job before the check has just ended
+            return []
 
     (check,) = eventually(find_checks)
     eventually(rests(root, keeper, supervisor, check))  # a busy keeper has files open for a moment

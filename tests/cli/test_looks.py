@@ -593,6 +593,7 @@ def test_a_signal_while_a_page_is_shown_leaves_no_terminal_behind_that_echoes_no
         terminal.type(b"l")
         terminal.read_until(b"any key goes back")
         terminal.output = b""
+        eventually(lambda: termios.tcgetattr(terminal.fd) != before)  # it waits for the key
         os.kill(terminal.pid, signal.SIGTERM)
         terminal.read_until(b"q quit")
         terminal.type(b"q")

@@ -51,7 +51,7 @@ ROOMS: Final[Mapping[str, Size]] = {
 """What each room may have: no room lends to another but by a change of these rows."""
 
 PACKAGE_BUDGET: Final = Size(290, 61849, 37228)
-TESTS_LINES: Final = 50_320
+TESTS_LINES: Final = 50_321
 PAGES_LINES: Final = 9433
 
 

@@ -155,7 +155,12 @@ class WaitingRoom:
         _, answer = self._waiting.pop(party)
         kind, name = party
         now = self._clock()
-        answer(self.permits.answer_node(now, name) if kind == "node" else self.permits.reply(now, name))
+        if kind == "node":
+            answer(self.permits.answer_node(now, name))
+        elif name in self.permits.sessions:
+            answer(self.permits.reply(now, name))
+        else:  # it has ended, and was forgotten meanwhile
+            answer(self.permits.reply_nothing())
 
     def answer_news(self) -> None:
         """Answer the calls for which there is news now."""

@@ -19,6 +19,7 @@ from conftest import slow, slow_seed
 from sessionrun.cluster import dask_executor, permits
 from sessionrun.cluster.dask_carrier import register
 from sessionrun.cluster.dask_executor import ALL, Arrivals, choose_node
+from sessionrun.cluster.dask_scheduler import WaitingRoom
 from sessionrun.cluster.ends import CALL_SLACK_S, Head, Link, Opened, Timers, name_epoch, parse_timers
 from sessionrun.cluster.messages import AWAY_S, QUIET_S, Message
 from sessionrun.keeper.lease import Lease, LeaseFile
@@ -401,6 +402,19 @@ def test_a_job_goes_to_the_node_with_most_room_of_those_that_can_do_it() -> None
     slots, used = {"a": 4, "b": 2}, {"a": 3}
     assert [choose_node(slots, used, without) for without in ("", "b", "ab")] == ["b", "a", None]
     assert choose_node({"a": 4}, used, {"b"}) == "a"
+
+
+def test_a_call_that_waits_beyond_the_end_of_its_session_stops_no_clock() -> None:
+    """Its session is forgotten by then."""
+    now, head, replies = [0.0], Head("s", 1, {}), list[Message]()
+    room = WaitingRoom(permits.Permits("e1", 0.0, TIMERS), lambda: now[0])
+    for _ in range(2):
+        room.take_call(head.make_call(0.0), lambda reply: head.take(head.make_call(0.0), reply))
+    head.close()
+    room.take_call(head.make_call(10 * permits.CLOSED_S), replies.append)
+    for now[0] in (2 * permits.CLOSED_S, 20 * permits.CLOSED_S):
+        room.look_at_clock()
+    assert len(replies) == 1 and not room.permits.sessions
 
 
 def test_what_a_sandbox_needs_of_a_machine() -> None:

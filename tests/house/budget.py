@@ -34,7 +34,7 @@ ROOMS: Final[Mapping[str, Size]] = {
     "checks": Size(15, 3504, 2260),
     "cli": Size(30, 5753, 3453),
     "client": Size(28, 5868, 3614),
-    "cluster": Size(23, 5043, 3010),
+    "cluster": Size(23, 5048, 3015),
     "doors": Size(9, 2435, 1606),
     "engine": Size(11, 3157, 1936),
     "git": Size(8, 1732, 1009),
@@ -50,8 +50,8 @@ ROOMS: Final[Mapping[str, Size]] = {
 }
 """What each room may have: no room lends to another but by a change of these rows."""
 
-PACKAGE_BUDGET: Final = Size(290, 61849, 37228)
-TESTS_LINES: Final = 50_321
+PACKAGE_BUDGET: Final = Size(290, 61854, 37233)
+TESTS_LINES: Final = 50_335
 PAGES_LINES: Final = 9433
 
 
